@@ -18,7 +18,7 @@ namespace kvant {
 Result<Generation> Generate(Session& session, const Tokenizer& tokenizer, Sampler& sampler,
                             std::span<const TokenId> prompt, const GenerateOptions& options,
                             const TextFunction& on_text);
-// The same on a sequence of a runner, or of whatever takes its place.
+// Generates on a sequence of a runner, or of whatever takes its place, as on a session.
 Result<Generation> Generate(SequenceHost& host, SequenceId sequence, const Tokenizer& tokenizer,
                             Sampler& sampler, std::span<const TokenId> prompt,
                             const GenerateOptions& options, const TextFunction& on_text);
