@@ -126,7 +126,7 @@ Status AddOutput(const ModelSpec& spec, const Stack& stack, const GgufTensor& em
   return {};
 }
 
-// What stands between the rows of the embedding and the first layer.
+// The steps between the rows of the embedding and the first layer: learned positions and a norm.
 Status AddInputSteps(const Stack& stack, int64_t positions_max, ValueId stream,
                      graph::PlanBuilder& builder) {
   if (!stack.input.positions.empty()) {
@@ -180,7 +180,7 @@ Result<std::vector<CrossLayer>> FindCrossLayers(const Stack& decoder, const grap
   return found;
 }
 
-// What the encoder gives, and the keys and values that each layer of the decoder makes of it.
+// The encoder's output, and the keys and values that each layer of the decoder makes of it.
 Status AddEncoded(const ModelSpec& spec, const graph::Plan& decode, ValueId stream,
                   graph::PlanBuilder& builder) {
   const Stack& stack = spec.encoder->stack;

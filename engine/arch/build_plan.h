@@ -32,8 +32,9 @@ Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
 
 // The plan of a model without a decoder has no values and no nodes.
 //
-// The same for the plan that encodes a source, graph::kEncodePlan, of a model with an encoder: its
-// cache layers are those of the plan above, under the same numbers, and that of the encoder.
+// Builds the plan that encodes a source, graph::kEncodePlan, for a model with an encoder. It has
+// the cache layers of the plan above, under the numbers that they have there, and the encoder's
+// cache layer.
 Result<std::unique_ptr<graph::Plan>> BuildEncodePlan(const formats::GgufFile& file,
                                                      const cpu::KernelTable& kernels,
                                                      const cpu::FloatGemm& float_gemm,

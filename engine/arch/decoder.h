@@ -1,5 +1,5 @@
-// What the functions of decoder families have in common: one stack, whose layers are an attention
-// and a feed-forward.
+// Functions that decoder families share: a model of one stack, whose layers are an attention and a
+// feed-forward.
 #pragma once
 
 #include <optional>
@@ -76,8 +76,8 @@ void FillLayers(Stack& stack, const LayerNorms& norms, const std::vector<AnyAtte
   FillLayers(stack, norms, AsBlocks(attentions), AsBlocks(ffns));
 }
 
-// The same for a family with experts: by the file, the feed-forward of a layer is a mixture of
-// experts or a gated one.
+// Fills the layers for a family with experts: the file decides whether a layer's feed-forward is a
+// mixture of experts or a gated one.
 Status FillLayersWithExperts(const Metadata& metadata, Stack& stack, const LayerNorms& norms,
                              const std::vector<Block>& mixers, const ExpertTraits& traits);
 

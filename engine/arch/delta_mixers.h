@@ -1,4 +1,4 @@
-// What the families with gated delta nets have in common: delta nets, and in every few layers an
+// The mixers that families with gated delta nets share: delta nets, and in every few layers an
 // attention whose result has gates.
 #pragma once
 

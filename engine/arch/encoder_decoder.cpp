@@ -25,7 +25,7 @@ struct StackSizes {
   int64_t v_dim = 0;
 };
 
-// What both stacks have in common.
+// The sizes and settings that both stacks share.
 struct Common {
   const Metadata& metadata;
   const EncoderDecoderTraits& traits;

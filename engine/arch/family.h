@@ -1,5 +1,5 @@
-// What a model family is: how a file's metadata become a ModelSpec, and how folders of Hugging Face
-// become such files.
+// A model family: it turns a file's metadata into a ModelSpec, and folders of Hugging Face into
+// such files.
 //
 // To add a family, write engine/arch/families/<name>.cpp with a constant of this type, and one line
 // in engine/arch/family_list.inl. Nothing else needs to know of it: kvant run, convert, the help
@@ -16,9 +16,9 @@
 
 namespace kvant::arch {
 
-// Which models of a family have an attn_v that is small for its worth, so that mixed formats give
-// it more bits: none, those with query heads that share a kv head, or all. Only models of as many
-// layers as Llama 2 70B are asked (engine/quantize/recipe.cpp).
+// Says which models of a family have an attn_v that is small for its worth, so that mixed formats
+// give it more bits: none, models with query heads that share a kv head, or all. Only models of as
+// many layers as Llama 2 70B are asked (engine/quantize/recipe.cpp).
 enum class SmallValues : uint8_t { kNever, kIfGrouped, kAlways };
 
 // How llama.cpp's mixed formats treat a family, beyond what follows from sizes.

@@ -28,7 +28,7 @@ Result<int64_t> Metadata::CountOr(std::string_view name, uint32_t max, int64_t o
   return int64_t{*value};
 }
 
-// Whether an array has so many entries as the model has layers, those that are left out included.
+// Whether an array has as many entries as the model has layers, layers that are left out included.
 bool Metadata::HasOnePerLayer(uint64_t count, size_t layers) const {
   if (count == layers) return true;
   const auto all = file_.GetU32(Key("block_count"));

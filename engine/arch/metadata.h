@@ -36,7 +36,7 @@ class Metadata {
   Result<std::vector<int64_t>> CountPerLayer(std::string_view name, size_t layers, uint32_t max,
                                              std::vector<int64_t> otherwise) const;
 
-  // The same, where an array may hold zeros.
+  // As CountPerLayer, but an array may hold zeros.
   Result<std::vector<int64_t>> CountOrNonePerLayer(std::string_view name, size_t layers,
                                                    uint32_t max) const;
 

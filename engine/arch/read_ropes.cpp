@@ -31,9 +31,9 @@ Result<std::vector<float>> ReadFactors(const formats::GgufFile& file, const char
   return factors;
 }
 
-// YaRN (Peng et al. 2023, arXiv 2309.00071): pairs that turn often within the original context keep
-// their frequency, those that turn seldom are slowed down by the factor, and a ramp lies between.
-// All of it is a factor for each pair, and one for cosine and sine.
+// YaRN (Peng et al. 2023, arXiv 2309.00071): pairs that rotate often within the original context
+// keep their frequency, pairs that rotate seldom are slowed down by the factor, and a ramp lies
+// between. All of it is a factor for each pair, and one for cosine and sine.
 Status ApplyYarn(const Metadata& metadata, YarnRamp ramp, RopeSpec& rope) {
   if (!rope.factors.empty()) {
     return MakeError(ErrorCode::kNotSupported,
@@ -43,7 +43,7 @@ Status ApplyYarn(const Metadata& metadata, YarnRamp ramp, RopeSpec& rope) {
   KVANT_ASSIGN(const float stretch, metadata.Positive("rope.scaling.factor"));
   KVANT_ASSIGN(const float fast, metadata.PositiveOr("rope.scaling.yarn_beta_fast", 32.0f));
   KVANT_ASSIGN(const float slow, metadata.PositiveOr("rope.scaling.yarn_beta_slow", 1.0f));
-  // The pair that turns so often within the original context.
+  // The pair that makes `turns` full turns within the original context.
   const auto pair_of = [&rope](float turns) {
     const double length = static_cast<double>(rope.original_context) /
                           (2.0 * std::numbers::pi * static_cast<double>(turns));

@@ -29,18 +29,18 @@ Status ReadRopes(const Metadata& metadata, cpu::RopeStyle style, std::vector<Att
 Result<graph::RopeSpec> ReadRope(const Metadata& metadata, cpu::RopeStyle style, int64_t dims,
                                  YarnRamp ramp = YarnRamp::kWholePairs);
 
-// The same for layers of which only some have attention.
+// Gives ropes to the attentions of a model only some of whose layers have attention.
 Status ReadRopes(const Metadata& metadata, cpu::RopeStyle style,
                  std::vector<std::optional<Attention>>& attentions,
                  std::vector<graph::RopeSpec>& ropes);
 
-// For families with rope.scaling.yarn_log_multiplier: divides the factor on cosine and sine by the
-// one that YaRN would have with its logarithm times that number.
+// Divides the factor on cosine and sine, in families with rope.scaling.yarn_log_multiplier, by the
+// factor that YaRN would have with its logarithm times that number.
 Status DivideYarnAmplitudes(const Metadata& metadata, std::vector<graph::RopeSpec>& ropes);
 inline constexpr const char* kYarnLogMultiplierKey = "rope.scaling.yarn_log_multiplier";
 
-// Gives the chosen attentions, which are those with a window, ropes with another base. These have
-// no scaling: that stretches positions for layers that see far.
+// Gives the chosen attentions, which have a window, ropes with another base. Such a rope has no
+// scaling, which stretches positions for layers that see far.
 void GiveLayersTheBase(float base, const std::vector<bool>& chosen,
                        std::vector<Attention>& attentions, std::vector<graph::RopeSpec>& ropes);
 

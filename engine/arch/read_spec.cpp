@@ -1,4 +1,4 @@
-// From a file to its ModelSpec: finds the family and has it read the metadata.
+// Makes the ModelSpec of a file: finds the family and has it read the metadata.
 #include <algorithm>
 
 #include "base/log.h"

@@ -1,5 +1,5 @@
-// What the families have in common each of whose layers is one sublayer: an attention without
-// rotation, Mamba 2, or a feed-forward of squared ReLUs without gates, with experts or without.
+// Reads models each of whose layers is one sublayer: an attention without rotation, Mamba 2, or a
+// feed-forward of squared ReLUs without gates, with experts or without.
 #pragma once
 
 #include "base/result.h"

@@ -1,4 +1,4 @@
-// What a model computes, as data: stacks of layers, layers of sublayers. A family's function
+// The computation of a model, as data: stacks of layers, layers of sublayers. A family's function
 // (engine/arch/family.h) makes it from a file's metadata; engine/arch/build_plan.h makes a plan
 // from it and from the file's tensors.
 //
@@ -47,8 +47,8 @@ namespace kvant::arch {
 
 using graph::RopeSpec;
 
-// What a sublayer may compute. Each alternative is a struct in engine/arch/sublayers with its sizes
-// and a function AddNodes.
+// The kinds of sublayers. Each alternative is a struct in engine/arch/sublayers with its sizes and
+// a function AddNodes.
 using Block = std::variant<Attention, CrossAttention, LatentAttention, GatedFfn, PlainFfn, Experts,
                            FfnAndExperts, LayerInput, PredictStreams, CorrectStreams, Laurel,
                            ShortConv, DeltaNet, Mamba1, Mamba2, Rwkv6Mix, Rwkv7Mix, ChannelMix>;
@@ -61,7 +61,7 @@ struct Sublayer {
   std::optional<Norm> norm_of_sum = {};  // of the stream, when it has been added
 };
 
-// Which stream the sublayers of a layer read.
+// Says which stream the sublayers of a layer read.
 enum class Flow : uint8_t {
   kSequential,  // each what those before it have added to
   kParallel,    // all the stream as it enters the layer
@@ -104,15 +104,15 @@ struct Stack {
   Output output;
 };
 
-// What reads a source, all positions of which see each other, before the decoder writes.
+// Reads a source, all positions of which see each other, before the decoder writes.
 struct Encoder {
   Stack stack;  // its output is the final norm of the stream
-  // What its stream is made from instead of tokens; source_max positions are just those of a source
-  // then.
+  // Frames that the encoder's stream is made from instead of tokens; source_max is then the exact
+  // number of positions of every source.
   std::optional<FrameInput> frames = {};
   int64_t vocab = 0;       // rows of its embedding, which may be the decoder's
   int64_t source_max = 0;  // positions of a source
-  // What the decoder's text begins with, where the file says it.
+  // The token that the decoder's text begins with, where the file says it.
   std::optional<int64_t> first_token = {};
 };
 

@@ -91,7 +91,7 @@ Status SublayerBuilder::AddNormOfInput(std::string_view name, const Activations&
 Status SublayerBuilder::AddToStream(std::string_view name, std::vector<MatMulOperand> operands,
                                     const Activations& in) {
   Target target = BeginResult(name);
-  // What is multiplied by a scale is not added to the stream before that.
+  // A product with a scale is added to the stream only after it has been multiplied.
   const bool scaled =
       std::ranges::any_of(operands, [](const MatMulOperand& one) { return one.scale != 1; });
   if (scaled && target.store == cpu::Store::kAdd) target = NewTarget(name);

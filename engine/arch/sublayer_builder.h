@@ -1,4 +1,4 @@
-// What AddNodes of a sublayer is given: the builder of the plan, and functions that find the
+// The argument of a sublayer's AddNodes: the builder of the plan, and functions that find the
 // sublayer's tensors, norm its input and add its result to the stream.
 #pragma once
 
@@ -42,7 +42,7 @@ struct StoredKeys {
   graph::AttentionInput input;  // where they lie in a pass without cache
 };
 
-// What the sublayers of a stack share.
+// Values that the sublayers of a stack share.
 struct StackValues {
   std::vector<StoredKeys> keys;                   // by the number of the layer
   graph::ValueId layer_inputs = graph::kNoValue;  // engine/arch/sublayers/layer_input.h
@@ -80,7 +80,7 @@ class SublayerBuilder {
   graph::ValueId source() const { return place_.source; }
   StackValues& shared() const { return *place_.shared; }
   std::string Name(std::string_view name) const { return place_.prefix + std::string(name); }
-  // The same tensor of the stack's first layer.
+  // The name that a tensor of this layer has in the stack's first layer.
   std::string FirstLayerName(std::string_view name) const {
     return place_.first_prefix + std::string(name);
   }
@@ -90,7 +90,7 @@ class SublayerBuilder {
   // too, whatever the matrices are.
   Result<std::vector<graph::MatMulOperand>> Stacked(std::string_view fused, int64_t cols,
                                                     std::span<const StackedMatrix> matrices) const;
-  // The same for matrices that are not fused.
+  // The matrices that multiply a row of `cols` values, where no file fuses them.
   Result<std::vector<graph::MatMulOperand>> Separate(int64_t cols,
                                                      std::span<const StackedMatrix> matrices) const;
 
@@ -99,7 +99,7 @@ class SublayerBuilder {
                                       const std::vector<graph::MatMulOperand>& readers,
                                       const std::vector<graph::ExpertOperand>& experts = {});
 
-  // The same as floats.
+  // The stream after the norm that stands before the block, as floats.
   Result<graph::ValueId> AddFloatInput(std::string_view name);
 
   // Where a block stores or adds its result: the stream, or a value of its own if a norm follows.
@@ -113,7 +113,7 @@ class SublayerBuilder {
   // A builder for a part of the block, which has norms of its own and gives its result to `target`.
   // The part must outlive it.
   SublayerBuilder Part(const Sublayer& part, const Target& target) const;
-  // A builder for the same, which gives the result to `target` instead of the stream.
+  // A builder for the same block, which gives the result to `target` instead of the stream.
   SublayerBuilder Into(const Target& target) const { return Part(sublayer_, target); }
 
   // The products of `operands` with `in` as the block's result.

@@ -1,6 +1,6 @@
 // Baichuan 1 and 2: the Llama layer with q, k and v in one matrix in the folder. The 13B models
 // have ALiBi in place of a rotary embedding; Baichuan 2 divides the rows of its output by their
-// lengths. The model turns pairs of half-heads, so the conversion interleaves the rows of q and k.
+// lengths. The model rotates pairs of half-heads, so the conversion interleaves rows of q and k.
 #include <iterator>
 
 #include "base/result.h"

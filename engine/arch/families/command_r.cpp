@@ -1,6 +1,6 @@
 // Command R: attention and feed-forward beside each other, which read one layer norm without a
 // bias; norms of queries and keys with weights of their own for each head in the larger model, and
-// a factor on logits. Both transformers and the file turn neighbouring pairs.
+// a factor on logits. Both transformers and the file rotate neighbouring pairs.
 #include "base/result.h"
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/rope.h"

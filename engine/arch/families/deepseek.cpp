@@ -1,5 +1,5 @@
 // DeepSeek-MoE, the first DeepSeek with experts: the Llama layer with experts behind a softmax
-// router and a shared expert; the first layers have none. transformers turns pairs of half-heads,
+// router and a shared expert; the first layers have none. transformers rotates pairs of half-heads,
 // so the conversion interleaves the rows of q and k.
 #include "base/result.h"
 #include "cpu/kernels/rope.h"

@@ -1,5 +1,5 @@
 // DeepSeek V2 and V3 with their relatives Kimi-K2 and GLM-4.7-Flash: latent attention, and experts
-// whose router may choose groups of experts first; the first layers have none. The rope turns
+// whose router may choose groups of experts first; the first layers have none. The rope rotates
 // neighbouring pairs of the last dimensions of a head, in transformers, too.
 //
 // V2 has a softmax router and a group is worth its best expert; V3 and the others have a sigmoid
@@ -48,7 +48,7 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   return model;
 }
 
-// What both kinds of classes have.
+// Completes the sizes for both kinds of classes.
 Status FinishShape(const JsonObject& config, HfShape& shape) {
   KVANT_TRY(FinishLatentShape(config, shape));
   shape.kv_heads = 1;  // of the cache

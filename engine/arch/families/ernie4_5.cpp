@@ -1,5 +1,5 @@
 // ERNIE 4.5, the dense models: the Llama layer with optional biases. Both transformers and the file
-// turn neighbouring pairs.
+// rotate neighbouring pairs.
 #include "base/result.h"
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/rope.h"

@@ -38,7 +38,7 @@ Result<ModelSpec> Read(const Metadata& metadata) {
     SetSlopes(max_bias, attentions);
   }
   KVANT_ASSIGN(const auto ffns, ReadPlainFfns(metadata, stack, cpu::Activation::kGeluErf));
-  // With two norms, the first name is that of the feed-forward's.
+  // In a file with two norms, the first name is that of the feed-forward's norm.
   const bool two_norms = metadata.file().FindTensor("blk.0.attn_norm_2.weight") != nullptr;
   const bool sequential = metadata.file().FindTensor("blk.0.ffn_norm.weight") != nullptr;
   FillLayers(stack,

@@ -1,6 +1,6 @@
 // Falcon-H1: in each layer attention and Mamba 2 beside each other, which read one norm, and then a
 // gated feed-forward. The factors by which the model multiplies inputs and results of matrices are
-// in the rows of these in the GGUF architecture.
+// in the rows of the matrices in the GGUF architecture.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <vector>

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kName = "gemma2";
 
-// What readers of the format assume where a key is absent: the numbers of the released models.
+// Readers of the format assume the settings of the released models where a key is absent.
 constexpr uint32_t kPattern = 2;  // every second layer sees all positions
 constexpr int64_t kWindow = 4096;
 constexpr float kScoreCap = 50.0f;

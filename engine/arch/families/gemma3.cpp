@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kName = "gemma3";
 
-// What readers of the format assume; the keys are written only where a model differs.
+// Readers of the format assume these settings; the keys are written only where a model differs.
 constexpr uint32_t kPattern = 6;  // every sixth layer sees all positions
 constexpr float kLocalBase = 10000.0f;
 constexpr size_t kLayers27b = 62;

@@ -189,8 +189,7 @@ Status FinishShape(const JsonObject& config, HfShape& shape) {
   return {};
 }
 
-// The number that so large a share of normally distributed numbers lies below, in deviations from
-// the mean.
+// The value that `share` of normally distributed values lies below, in deviations from the mean.
 double NormalQuantile(double share) {
   double low = -40;
   double high = 40;

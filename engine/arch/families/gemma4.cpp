@@ -1,8 +1,8 @@
 // Gemma 4, the text models: heads of layers with a window and of layers that see everything differ
-// in size and number; the rope of the latter turns the first pairs of a head only; queries and keys
-// are normed with weights, values without; values may be the keys; the last layers may read the
-// keys and values of earlier ones; experts may stand beside each feed-forward, and inputs by the
-// token in each layer.
+// in size and number; the rope of layers that see everything rotates the first pairs of a head
+// only; queries and keys are normed with weights, values without; values may be the keys; the last
+// layers may read the keys and values of earlier ones; experts may stand beside each feed-forward,
+// and inputs by the token in each layer.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -29,7 +29,7 @@ constexpr double kGlobalBase = 1000000.0;
 constexpr double kRotatedShare = 0.25;  // of the pairs of a head
 constexpr int64_t kGlobalHeadDim = 512;
 
-// What the angles of pairs that are not rotated are divided by.
+// The divisor of the angles of pairs that are not rotated.
 constexpr float kStill = 1e30f;
 
 // The rope of layers with a window, which stretches nothing.
@@ -145,7 +145,7 @@ Result<ModelSpec> Read(const Metadata& metadata) {
              AsBlocks(attentions), ffns);
   for (LayerSpec& layer : stack.layers) {
     layer.output_scale = "layer_output_scale";
-    // Its norm stands within the block.
+    // The block's norm stands within it.
     if (std::holds_alternative<FfnAndExperts>(layer.sublayers.back().block)) {
       layer.sublayers.back().norm_before = {};
     }

@@ -1,5 +1,5 @@
 // gpt-oss: biases everywhere, a sink in every head's softmax, alternating windows, and in every
-// layer experts with clamped gates, whose weights are a softmax over those that are chosen. YaRN's
+// layer experts with clamped gates, whose weights are a softmax over the chosen experts. YaRN's
 // ramp lies between pairs.
 #include "base/result.h"
 #include "cpu/kernels/activation.h"

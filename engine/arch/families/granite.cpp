@@ -1,6 +1,6 @@
 // Granite 3, the dense models: the Llama layer with a factor each on the embedding, on what
-// sublayers add, on the scores of attention and on logits. transformers turns pairs of half-heads,
-// so the conversion interleaves the rows of q and k.
+// sublayers add, on the scores of attention and on logits. transformers rotates pairs of
+// half-heads, so the conversion interleaves the rows of q and k.
 #include "base/result.h"
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/rope.h"

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kName = "granitehybrid";
 
-// Says whether positions turn queries and keys.
+// Says whether positions rotate queries and keys.
 constexpr std::string_view kHasRope = "rope.scaling.finetuned";
 
 Result<ModelSpec> Read(const Metadata& metadata) {

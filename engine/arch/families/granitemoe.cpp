@@ -1,5 +1,5 @@
 // Granite 3, the models with experts: the layer of Granite with experts, whose weights are a
-// softmax over those that are chosen, and with a shared expert in some models.
+// softmax over the chosen experts, and with a shared expert in some models.
 #include "base/result.h"
 #include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"

@@ -1,6 +1,6 @@
 // InternLM 2 and 2.5: the Llama layer under other names; folders keep the query heads of a kv head
-// with its key and its value in one matrix. The model turns pairs of half-heads, so the conversion
-// interleaves the rows of q and k.
+// with its key and its value in one matrix. The model rotates pairs of half-heads, so the
+// conversion interleaves the rows of q and k.
 #include "base/log.h"
 #include "base/result.h"
 #include "cpu/kernels/activation.h"

@@ -1,5 +1,5 @@
 // LFM2: gated convolutions over the last rows, and attention with norms of heads in the layers that
-// have kv heads. What these models call the norm of the embedding is the final one.
+// have kv heads. The norm that files name after the embedding is the final norm.
 #include "base/result.h"
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/rope.h"

@@ -1,6 +1,6 @@
 // Llama 1 to 3, Mistral, Mixtral, TinyLlama and everything that is stored as "llama": pre-norm RMS
-// layers, SiLU gates or experts, rotary embedding over neighbouring pairs. transformers turns pairs
-// of half-heads, so the conversion interleaves the rows of q and k.
+// layers, SiLU gates or experts, rotary embedding over neighbouring pairs. transformers rotates
+// pairs of half-heads, so the conversion interleaves the rows of q and k.
 #include "base/result.h"
 #include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"

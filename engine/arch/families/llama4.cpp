@@ -21,7 +21,7 @@ namespace {
 constexpr std::string_view kName = "llama4";
 constexpr int64_t kPattern = 4;  // layers that see everything
 
-// The numbers of the released models, which files do not say.
+// The settings of the released models, which files do not say.
 constexpr int64_t kSection = 8192;
 constexpr float kTemperatureScale = 0.1f;
 constexpr int64_t kTemperatureLength = 8192;
@@ -42,7 +42,8 @@ Result<graph::QueryTemperature> ReadTemperature(const Metadata& metadata) {
   return temperature;
 }
 
-// What layers see. A window of 0 means that all layers see everything and have the rotation.
+// Reads which positions each layer sees. A window of 0 means that all layers see all positions and
+// rotate.
 Status ReadMasks(const Metadata& metadata, std::vector<Attention>& attentions) {
   KVANT_ASSIGN(const auto given, metadata.file().GetU32(metadata.Key(kWindowKey)));
   if (given == 0u) return {};
@@ -157,7 +158,7 @@ Result<std::vector<bool>> ReadLayers(const JsonObject& config, const HfShape& sh
                    config.Where("layer_types"));
 }
 
-// Writes which layers see everything: those with a multiple of some number.
+// Writes which layers see everything: the layers whose number is a multiple of some number.
 Status AddPattern(const JsonObject& config, const std::vector<bool>& full, Parameters& out) {
   const auto follows = [&full](size_t pattern) {
     for (size_t i = 0; i < full.size(); ++i) {

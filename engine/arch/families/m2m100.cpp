@@ -19,8 +19,8 @@ Result<ModelSpec> Read(const Metadata& metadata) {
 // The first position of a text: rows up to that of the padding token are never read.
 constexpr int64_t kFirstPosition = 2;
 
-// As M2M100SinusoidalPositionalEmbedding of transformers computes them, in 32-bit floats: sines,
-// then cosines, and a last 0 where the number of columns is odd.
+// Computes a position as M2M100SinusoidalPositionalEmbedding of transformers does, in 32-bit
+// floats: sines, then cosines, and a last 0 where the number of columns is odd.
 float Position(int64_t position, int64_t column, int64_t dim) {
   const int64_t half = dim / 2;
   if (column >= 2 * half) return 0;

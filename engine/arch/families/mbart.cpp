@@ -20,8 +20,8 @@ constexpr std::string_view kClasses[] = {"MBartForConditionalGeneration"};
 constexpr auto kTensors =
     Join(kHfTwoStacks, kHfTwoStacksPositions, kHfTwoStacksEmbeddingNorms, kHfTwoStacksFinalNorms);
 
-// Those of mBART, then those that mBART-50 has besides (FAIRSEQ_LANGUAGE_CODES of their tokenizers
-// in transformers).
+// The languages of mBART, followed by the languages that mBART-50 adds (FAIRSEQ_LANGUAGE_CODES of
+// their tokenizers in transformers).
 constexpr std::string_view kLanguages[] = {
     "ar_AR", "cs_CZ", "de_DE", "en_XX", "es_XX", "et_EE", "fi_FI", "fr_XX", "gu_IN",
     "hi_IN", "it_IT", "ja_XX", "kk_KZ", "ko_KR", "lt_LT", "lv_LV", "my_MM", "ne_NP",

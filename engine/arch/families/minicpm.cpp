@@ -1,6 +1,6 @@
 // MiniCPM 1, 2 and 4: the Llama layer with a factor each on the embedding, on what sublayers add
-// and on logits. transformers turns pairs of half-heads, so the conversion interleaves the rows of
-// q and k.
+// and on logits. transformers rotates pairs of half-heads, so the conversion interleaves the rows
+// of q and k.
 #include <cmath>
 
 #include "base/result.h"
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kName = "minicpm";
 
-// The numbers of the released models, for files without the keys.
+// The settings of the released models, for files without the keys.
 constexpr float kEmbeddingScale = 12.0f;
 constexpr float kDepthScale = 1.4f;
 constexpr float kBaseDim = 256.0f;

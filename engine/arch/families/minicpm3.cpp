@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kName = "minicpm3";
 
-// The numbers of the released models, for files without the keys; other engines know no keys.
+// The settings of the released models, for files without the keys; other engines know no keys.
 constexpr float kEmbeddingScale = 12.0f;
 constexpr float kDepthScale = 1.4f;
 constexpr float kBaseDim = 256.0f;

@@ -50,8 +50,8 @@ constexpr auto kTensors = Join(
     HfNorm("model.layers.{}.self_attn.k_norm.weight", "blk.{}.attn_k_norm.weight", Extent::kKvRows),
     kHfAttentionOutput, kHfNormBeforeFfn, kExperts);
 
-// Under a key of their own in published folders, as a share of a head in those that transformers
-// writes.
+// Published folders give the rotated dimensions under a key of their own; folders that transformers
+// writes give them as a share of a head.
 Result<int64_t> AddRotatedDimensions(const JsonObject& config, const HfShape& shape,
                                      Parameters& out) {
   KVANT_ASSIGN(const auto given, config.Integer("rotary_dim", shape.head_dim));

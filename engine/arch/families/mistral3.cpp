@@ -1,6 +1,6 @@
 // Ministral 3 and the text models of Mistral Small 3: the Llama layer, YaRN whose amplitude is
 // divided by one of its own, and queries whose temperature grows with their position. transformers
-// turns pairs of half-heads, so the conversion interleaves the rows of q and k.
+// rotates pairs of half-heads, so the conversion interleaves the rows of q and k.
 #include "base/result.h"
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/rope.h"

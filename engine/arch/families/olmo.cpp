@@ -1,5 +1,5 @@
 // OLMo 1: the Llama layer with layer norms that have no weights, and with queries, keys and values
-// kept within a bound. transformers turns pairs of half-heads, so the conversion interleaves the
+// kept within a bound. transformers rotates pairs of half-heads, so the conversion interleaves the
 // rows of q and k.
 #include "base/result.h"
 #include "cpu/kernels/activation.h"

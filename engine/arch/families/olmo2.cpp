@@ -1,6 +1,6 @@
 // OLMo 2 and 3: norms after both sublayers and none before them, and norms of queries and keys over
-// the whole projection. OLMo 3 has a window in three of four layers; these do without the scaling
-// of positions.
+// the whole projection. OLMo 3 has a window in three of four layers; layers with a window do
+// without the scaling of positions.
 #include "base/result.h"
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/rope.h"

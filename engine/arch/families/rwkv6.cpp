@@ -9,7 +9,8 @@ namespace {
 
 constexpr std::string_view kName = "rwkv6";
 
-// Every so many layers the stream is halved, and the matrices of later ones hold halves already.
+// The model halves the stream every few layers, and the matrices of later layers hold halves
+// already.
 constexpr float kRescale = 0.5f;
 
 Result<ModelSpec> Read(const Metadata& metadata) {

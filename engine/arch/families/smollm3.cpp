@@ -1,4 +1,4 @@
-// SmolLM 3: the Llama layer, without a rotary embedding in every fourth layer. transformers turns
+// SmolLM 3: the Llama layer, without a rotary embedding in every fourth layer. transformers rotates
 // pairs of half-heads, so the conversion interleaves the rows of q and k.
 #include "base/result.h"
 #include "cpu/kernels/activation.h"

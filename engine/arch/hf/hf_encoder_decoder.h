@@ -1,5 +1,5 @@
-// What the classes of encoder-decoders in transformers have in common: names of tensors, keys of
-// sizes, and the metadata that follow from them.
+// Rows that the classes of encoder-decoders in transformers share: names of tensors, keys of sizes,
+// and the metadata that follow from them.
 //
 // Errors name the file and the key. Thread-safety: pure.
 #pragma once
@@ -94,14 +94,14 @@ inline constexpr auto kHfTwoStacksLayers = std::array{
     HfBias("model.decoder.layers.{}.fc2.bias", "dec.blk.{}.ffn_down.bias", Extent::kDim),
 };
 
-// The same with the embedding and the output's bias, of all but Whisper.
+// The tensors of all these classes but Whisper: the layers, the embedding and the output's bias.
 inline constexpr auto kHfTwoStacks =
     Join(std::array{HfMatrix("model.shared.weight", kEmbeddingName, Extent::kVocab, Extent::kDim),
                     HfOutput("lm_head.weight").front(),
                     HfBias("final_logits_bias", "output.bias", Extent::kVocab)},
          kHfTwoStacksLayers);
 
-// Under which names older folders hold the embedding, too.
+// Older folders hold the embedding under these names, too.
 inline constexpr std::string_view kHfTwoStacksEmbeddings[] = {"model.encoder.embed_tokens.weight",
                                                               "model.decoder.embed_tokens.weight"};
 
@@ -140,12 +140,12 @@ inline constexpr HfActivation kHfTwoStacksActivation = {.key = "activation_funct
 // HfFamily::finish_shape of the classes.
 Status ReadHfDecoder(const JsonObject& config, HfShape& shape);
 
-// Writes what readers of encoder-decoders need beyond the sizes of the encoder: those of the
-// decoder where they differ, and the token that texts begin with.
+// Writes the keys that readers of encoder-decoders need beyond the sizes of the encoder: the
+// decoder's sizes where they differ, and the token that texts begin with.
 Status AddHfDecoder(const JsonObject& config, const HfShape& shape, Parameters& out);
 
-// HfFamily::add_parameters of the four classes that read text: the same, the activation and the
-// scale of the embedding.
+// HfFamily::add_parameters of the four classes that read text: the keys of AddHfDecoder, the
+// activation and the scale of the embedding.
 Status AddHfTwoStacks(const JsonObject& config, const HfShape& shape, Parameters& out);
 
 // A row for one of the four classes.

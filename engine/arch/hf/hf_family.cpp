@@ -1,4 +1,4 @@
-// From config.json to a family, its sizes and the metadata that all families share.
+// Finds the family of a config.json, and reads its sizes and the metadata that all families share.
 #include "engine/arch/hf/hf_family.h"
 
 #include <algorithm>
@@ -366,7 +366,8 @@ void AddCounts(std::string_view name, const std::vector<int32_t>& counts, Parame
   out.writer->AddI32s(out.Key(name), counts);
 }
 
-// Widths of feed-forwards and sizes of heads. The latter are up to the family where they differ.
+// Writes widths of feed-forwards and sizes of heads. Where sizes of heads differ, the family writes
+// them.
 void AddLayerSizes(const JsonObject& config, const HfShape& shape, Parameters& out) {
   std::vector<int32_t> widths;
   std::vector<int32_t> kv_heads;
@@ -375,7 +376,7 @@ void AddLayerSizes(const JsonObject& config, const HfShape& shape, Parameters& o
     widths.push_back(static_cast<int32_t>(one.ffn));
     const bool recurrent =
         !shape.attention_layers.empty() && !shape.attention_layers[static_cast<size_t>(layer)];
-    // Which layers have delta nets follows from another key.
+    // Another key says which layers have delta nets.
     const bool none = recurrent && shape.delta.key_heads == 0;
     kv_heads.push_back(none ? 0 : static_cast<int32_t>(one.kv_heads));
   }

@@ -1,6 +1,6 @@
-// What a Hugging Face model class is, as data: the classes' names, the GGUF architecture they
-// become, which tensor becomes which, and how the class's own settings become metadata. It stands
-// in the file of the family (engine/arch/family.h); engine/convert makes use of it.
+// A Hugging Face model class, as data: the classes' names, the GGUF architecture that they become,
+// which tensor becomes which, and how the class's own settings become metadata. It stands in the
+// file of the family (engine/arch/family.h); engine/convert makes use of it.
 //
 // Sources of the names: the model classes of the transformers library on one side, the GGUF
 // specification and llama.cpp's converter on the other.
@@ -46,13 +46,13 @@ struct HfMamba {
 
 inline constexpr int64_t kHfVocabMax = 1 << 22;
 
-// What differs from layer to layer in some families.
+// Sizes that differ from layer to layer in some families.
 struct HfLayerSizes {
   int64_t head_dim = 0;
   int64_t kv_heads = 0;
   int64_t ffn = 0;
-  // Layers without keys and values of their own read those of another layer, and folders may hold
-  // tensors for them that nothing reads.
+  // Layers without keys and values of their own read another layer's, and folders may hold tensors
+  // for them that nothing reads.
   bool own_keys = true;
   bool own_values = true;  // false with own keys: these are the values, too
 };
@@ -87,43 +87,43 @@ struct HfShape {
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
   int64_t context = 0;
-  // Of families with experts:
+  // Families with experts:
   int64_t experts = 0;       // of a layer
   int64_t experts_used = 0;  // by a token
   int64_t expert_ffn = 0;
   int64_t shared_ffn = 0;     // of the shared expert; 0: there is none
   int64_t expert_latent = 0;  // columns that experts read and write; 0: dim
-  // Of families with latent attention:
+  // Families with latent attention:
   int64_t q_rank = 0;  // 0: queries are made in one step
   int64_t latent = 0;
   int64_t nope = 0;  // dimensions of a head that are not rotated, and those that are
   int64_t rope = 0;
   int64_t v_dim = 0;  // values of a head
-  // Of families with recurrent layers:
+  // Families with recurrent layers:
   std::vector<bool> attention_layers = {};  // which layers have attention; empty: all
   int64_t conv_taps = 0;                    // rows that a convolution sees
   HfDelta delta = {};
   HfMamba mamba = {};
   // The width of each layer that is a feed-forward alone, 0 for others; empty: there are none.
   std::vector<int64_t> ffn_widths = {};
-  // Of each layer, where they differ; empty: those above.
+  // The sizes of each layer, where layers differ; empty: the sizes above hold for all.
   std::vector<HfLayerSizes> layer_sizes = {};
   HfRwkv rwkv = {};
-  int64_t layer_inputs = 0;       // numbers that a layer is given by the token
+  int64_t layer_inputs = 0;       // values that a layer is given by the token
   int64_t layer_input_vocab = 0;  // tokens that have them; 0: all
-  // Of families with several streams:
+  // Families with several streams:
   int64_t streams = 0;
   int64_t laurel = 0;          // rank of the residuals
   bool correct_scale = false;  // whether what a layer gives has factors
   // Layers behind the others that predict further tokens. They are left out.
   int64_t prediction_layers = 0;
-  // Of families with two stacks: the sizes above are the encoder's. Tensors whose name in the GGUF
-  // architecture begins with kHfDecoderPrefix are of the other's layers.
+  // Families with two stacks: the sizes above are the encoder's. Tensors whose name in the GGUF
+  // architecture begins with kHfDecoderPrefix belong to layers of the decoder.
   HfDecoder decoder = {};
   int64_t buckets = 0;  // of distances
   int64_t source = 0;   // positions of a source, where they have another number than `context`
-  int64_t bins = 0;     // numbers of a frame of features
-  // Tokens of sources where these have an embedding of their own; 0: they have none.
+  int64_t bins = 0;     // values of a frame of features
+  // Tokens of sources where sources have an embedding of their own; 0: they have none.
   int64_t source_vocab = 0;
   int64_t q_rows() const { return heads * head_dim; }
 };
@@ -158,9 +158,9 @@ enum class Extent : uint8_t {
   kTwoExpertFfn,  // gate, then up
   kSharedFfn,
   kHeads,    // rows of a matrix with one for each query head
-  kKvHeads,  // the same for kv heads
+  kKvHeads,  // rows of a matrix with one for each kv head
   kContext,
-  // Of latent attention:
+  // Latent attention:
   kQRank,
   kOneStepQRows,  // kLatentQRows where queries are made in one step
   kLatentQRows,   // heads * (nope + rope)
@@ -173,35 +173,35 @@ enum class Extent : uint8_t {
   kThreeDims,
   kConvTaps,  // of a matrix that the folder has as [rows, 1, taps]
   kTwoQRows,  // a query and a gate for each head
-  // Of inputs by the token:
+  // Inputs by the token:
   kLayerInput,
   kAllLayerInputs,  // of all layers
-  // Of several streams:
+  // Several streams:
   kStreams,
   kStreamPairs,
   kLaurel,
-  // Of gated delta nets:
+  // Gated delta nets:
   kDeltaQkv,       // queries, keys, values
   kDeltaValues,    // of all value heads
   kDeltaHeads,     // one for each value head
   kTwoDeltaHeads,  // two for each
   kDeltaHeadDim,   // of a value head
-  // Of Mamba 2:
+  // Mamba 2:
   kMambaIn,         // gates, columns of the convolution, steps
   kMambaConv,       // x, b and c
   kMambaInner,      // x
   kMambaHeads,      // one for each head
   kMambaGroups,     // one for each group
   kMambaGroupCols,  // of x in a group
-  // Of Mamba 1:
+  // Mamba 1:
   kTwoMambaInner,    // x and gates
   kMambaParameters,  // what steps are made of, b and c
   kMambaRank,        // what steps are made of
   kMambaState,       // of b and c
-  // Of experts that read less than the stream:
+  // Experts that read fewer values than the stream has:
   kExpertDim,     // what an expert reads
-  kExpertLatent,  // the same where it is not dim
-  // Of RWKV:
+  kExpertLatent,  // kExpertDim where it is not dim
+  // RWKV:
   kWkvHeads,
   kWkvHeadDim,
   kMixes,    // of a row with the one before it
@@ -212,16 +212,16 @@ enum class Extent : uint8_t {
   kValueRank,
   kGateRank,
   kBuckets,  // of distances
-  // Of encoders that read frames:
+  // Encoders that read frames:
   kSource,       // positions of a source
-  kThreeFrames,  // of a matrix that the folder has as [rows, numbers of a frame, 3]
-  kThreeRows,    // the same as [rows, dim, 3]
+  kThreeFrames,  // of a matrix that the folder has as [rows, values of a frame, 3]
+  kThreeRows,    // of a matrix that the folder has as [rows, dim, 3]
   kSourceVocab,
 };
 
-// Which layers have a tensor: in families some of whose layers have experts, those with a router;
-// in families with recurrent layers, those of HfShape::attention_layers or the others, of which
-// those of HfShape::ffn_widths are not recurrent.
+// Says which layers have a tensor. In families some of whose layers have experts, these are the
+// layers with a router. In families with recurrent layers, these are the layers in
+// HfShape::attention_layers or the other layers; a layer in HfShape::ffn_widths is not recurrent.
 enum class InLayers : uint8_t {
   kAll,
   kWithExperts,
@@ -237,29 +237,30 @@ enum class InLayers : uint8_t {
   kWithCorrectScale,  // the same
 };
 
-// Where the folder has the matrices of experts, which become one tensor.
+// The places of experts' matrices in the folder; they become one tensor.
 enum class ExpertForm : uint8_t {
   kNone,  // the tensor is not one of experts
   kEach,  // in a tensor for each expert, whose name has a second "{}"
   // In one tensor [experts, rows, columns], of biases [experts, rows].
   kStacked,
-  // The same, or instead of the tensor NAME its weights in MXFP4: NAME_blocks [experts, rows,
+  // As kStacked, or else the weights of the tensor NAME in MXFP4: NAME_blocks [experts, rows,
   // columns / 32, 16] and NAME_scales [experts, rows, columns / 32], both of bytes.
   kStackedOrMxfp4,
-  // Not of experts but of streams, of all but the first: each in a tensor of its own, as kEach.
+  // Matrices of streams, not of experts: each stream but the first has a tensor of its own, as in
+  // kEach.
   kEachStream,
-  // Not of experts either: each row is a vector of its own in the folder, whose name has a second
-  // "{}".
+  // No matrices of experts either: each row is a vector of its own in the folder, whose name has a
+  // second "{}".
   kEachRow,
-  // The same with a letter of HfTensor::letters for the second "{}"; [columns x 1 x 1 x rows] in
-  // the GGUF architecture.
+  // As kEachRow, with a letter of HfTensor::letters for the second "{}"; the tensor is [columns x 1
+  // x 1 x rows] in the GGUF architecture.
   kEachLetter,
   kOfMixes,    // in one tensor with a matrix for each of HfRwkv::mixes
   kFlattened,  // a matrix in the folder whose values are a vector in the GGUF architecture
 };
 
-// Which rows of the folder's matrix become the rows of the tensor. The last three are parts of the
-// queries, keys and values of a layer, in the order that RowOrder gives these.
+// Says which rows of the folder's matrix become the rows of the tensor. The last three are the
+// queries, keys and values of a layer, in the order that RowOrder gives them.
 enum class RowPart : uint8_t {
   kAll,
   kFirstHalf,
@@ -275,7 +276,7 @@ enum class RowPart : uint8_t {
 // The order of the rows of a matrix in the GGUF file.
 enum class RowOrder : uint8_t {
   kSame,
-  // The model turns pairs (i, i + head_dim / 2) of a head, the GGUF architecture pairs (2i, 2i +
+  // The model rotates pairs (i, i + head_dim / 2) of a head, the GGUF architecture pairs (2i, 2i +
   // 1): within every head, rows 2i and 2i + 1 are the former rows i and i + head_dim / 2.
   kPairsInterleaved,
   // The model keeps the query heads of a kv head, its key and its value together, one kv head after
@@ -283,8 +284,8 @@ enum class RowOrder : uint8_t {
   kGroupedQkv,
   kGroupedPairs,  // both
   kTransposed,    // the rows are the columns of the model's matrix, of every expert's alike
-  // Of a matrix with the rows of keys, then of values of each head: a matrix for each head, of its
-  // keys, transposed, or of its values.
+  // The model's matrix has the rows of keys, then of values, of each head. The tensor has a matrix
+  // for each head: kLatentKeys of its keys, transposed, kLatentValues of its values.
   kLatentKeys,
   kLatentValues,
   // The model keeps the query and key of a key head and the values and gates of its value heads
@@ -292,9 +293,10 @@ enum class RowOrder : uint8_t {
   // and all gates.
   kDeltaQkv,
   kDeltaGates,
-  // The value heads of a key head follow each other in the model, and take turns with those of the
-  // others in the GGUF architecture: a row for each, the rows of each, the same after queries and
-  // keys, and columns.
+  // The value heads of a key head follow each other in the model; in the GGUF architecture they
+  // take turns with the value heads of other key heads. kTiledHeads: a row for each value head;
+  // kTiledValues: the rows of each; kTiledQkv: the rows of each, after queries and keys;
+  // kTiledColumns: columns.
   kTiledHeads,
   kTiledValues,
   kTiledQkv,
@@ -303,7 +305,7 @@ enum class RowOrder : uint8_t {
   kFirstBeyond,
 };
 
-// How a tensor's numbers change in conversion.
+// How a tensor's values change in conversion.
 enum class Values : uint8_t {
   kSame,
   kPlusOne,   // the model multiplies by 1 + weight, the GGUF architecture by the weight
@@ -387,9 +389,9 @@ struct RowFactor {
 // unigram vocabulary in fairseq's order. A model has all of them or the first ones.
 struct HfLanguages {
   std::span<const std::string_view> names = {};
-  // Models with just so many have the source's language behind the text and the target's in place
-  // of the decoder's first token; others have the source's in front of the text, and the target's
-  // is the first one that the decoder chooses.
+  // Models with exactly this many have the source's language behind the text and the target's in
+  // place of the decoder's first token; others have the source's in front of the text, and the
+  // target's is the first one that the decoder chooses.
   size_t behind = 0;
 };
 
@@ -406,7 +408,7 @@ struct HfFamily {
   // Names of tensors may lack this beginning: some folders were written by the class of the inner
   // model.
   std::string_view optional_prefix = {};
-  // What other folders have in place of it.
+  // Other folders have this beginning in place of `optional_prefix`.
   std::string_view other_prefix = {};
   double rope_base = kUsualRopeBase;  // where config.json says nothing; 0: there is no rope
   std::span<const HfTensor> tensors;
@@ -468,8 +470,8 @@ HfShape ShapeOfLayer(const HfShape& shape, int64_t layer);
 // where there are as many, and else a share of the stream.
 HfShape ShapeOfDecoder(const HfShape& shape);
 
-// How many tensors of the folder become one, and the name of one of these, `layer_name` with the
-// number of the expert or with what else stands for the second "{}".
+// The number of the folder's tensors that become one, and the name of one of them: `layer_name`
+// with the number of the expert or with what else stands for the second "{}".
 int64_t SourceCountOf(const HfTensor& tensor, const HfShape& shape);
 std::string SourceNameOf(const HfTensor& tensor, std::string layer_name, int64_t number);
 
@@ -479,7 +481,7 @@ int64_t StackedCountOf(const HfTensor& tensor, const HfShape& shape);
 // Whether the GGUF file has a matrix for each head of a tensor in that order.
 bool IsOfHeads(RowOrder order);
 
-// Whether a layer is one of these.
+// Whether a layer is one of `layers`.
 bool HasTensorsOf(InLayers layers, const HfShape& shape, const HfLayer& layer);
 
 // Rows of the folder's matrix, or of one expert's.

@@ -44,7 +44,7 @@ Status AddLatentRopeScaling(const JsonObject& config, const HfShape& shape, Para
     return MakeError(ErrorCode::kNotSupported, "{}: expected {}, as in mscale_all_dim",
                      scaling->settings.Where("mscale"), *all);
   }
-  // What mscale_all_dim is multiplied with beside ln(factor): YarnAmplitude.
+  // 0.1 is the factor that YarnAmplitude has for mscale_all_dim * ln(factor).
   out.writer->AddF32(out.Key("rope.scaling.yarn_log_multiplier"), static_cast<float>(0.1 * *all));
   return {};
 }

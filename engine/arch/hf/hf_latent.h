@@ -57,9 +57,9 @@ enum class HfLatentKv : uint8_t { kTogether, kOfHeads };
 // Writes the sizes. The number of kv heads is 1 for kOfHeads: finish_shape must say so.
 void AddLatentSizes(const HfShape& shape, HfLatentKv form, Parameters& out);
 
-// Writes YaRN as these classes have it: a factor on the products of queries and keys, by
-// mscale_all_dim, and none on cosine and sine. kNotSupported for other ways of stretching, and
-// where mscale is another number.
+// Writes YaRN as the classes with latent attention have it: a factor on the products of queries and
+// keys, by mscale_all_dim, and none on cosine and sine. kNotSupported for other ways of stretching,
+// and where mscale is another number.
 Status AddLatentRopeScaling(const JsonObject& config, const HfShape& shape, Parameters& out);
 
 }  // namespace kvant::arch

@@ -1,4 +1,4 @@
-// What the classes with Mamba 1 hold.
+// Tensors and sizes of the classes with Mamba 1.
 //
 // Errors: kCorrupt for settings that make no sense. Thread-safety: pure.
 #pragma once

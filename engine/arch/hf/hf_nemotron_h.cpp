@@ -17,7 +17,7 @@ constexpr std::string_view kTypes = "layers_block_type";
 
 enum class LayerKind : uint8_t { kMamba, kAttention, kFfn, kExperts };
 
-// A letter of the pattern, and what the list calls the same.
+// A letter of the pattern, and the list's word for the same kind of layer.
 struct KindNames {
   char letter;
   std::string_view name;

@@ -1,4 +1,4 @@
-// What the class of Nemotron-H holds, with experts or without: layers of one sublayer each.
+// Tensors and sizes of Nemotron-H's class, with experts or without: layers of one sublayer each.
 //
 // Errors: kCorrupt for settings that make no sense, kNotSupported for what the GGUF architecture
 // cannot express. Thread-safety: pure.
@@ -23,7 +23,7 @@ Status AddNemotronParameters(const JsonObject& config, const HfShape& shape, Par
 inline constexpr std::string_view kNemotronClasses[] = {"NemotronHForCausalLM"};
 inline constexpr std::string_view kNemotronActivations[] = {"relu2"};
 
-// Published folders have the first beginning, those that transformers 5 writes the second.
+// Published folders have the first beginning, folders that transformers 5 writes the second.
 inline constexpr std::string_view kNemotronPrefix = "backbone.";
 inline constexpr std::string_view kNemotronOtherPrefix = "model.";
 

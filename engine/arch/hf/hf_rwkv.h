@@ -1,4 +1,4 @@
-// What the classes of RWKV have in common: their tensors and the sizes of their heads.
+// Rows that the classes of RWKV share: their tensors and the sizes of their heads.
 #pragma once
 
 #include <array>

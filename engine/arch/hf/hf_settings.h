@@ -19,7 +19,8 @@ namespace kvant::arch {
 Status AddAlternatingWindow(const JsonObject& config, const HfShape& shape, int64_t usual_pattern,
                             Parameters& out);
 
-// Which layers have a window, by "layer_types"; where the key is absent, all but every `every`-th.
+// Reads which layers have a window from "layer_types"; where the key is absent, all but every
+// `every`-th.
 Result<std::vector<bool>> ReadWindowLayers(const JsonObject& config, int64_t layers, int64_t every);
 
 // Writes attention.sliding_window, and attention.sliding_window_pattern with a flag for each layer.
@@ -35,7 +36,7 @@ Status AddQueryScale(const JsonObject& config, const HfShape& shape, int64_t lay
 Status AddPositive(const JsonObject& config, std::string_view hf_key, std::string_view key,
                    Parameters& out);
 
-// What happens to the weights of the experts that a token has.
+// Says whether the weights of a token's experts are normalized.
 enum class ExpertWeights : uint8_t { kAsTheyAre, kNormalized };
 
 // Writes expert_weights_norm by "norm_topk_prob", unless weights are as they are and readers of the
@@ -53,7 +54,7 @@ Status RefuseWindows(const JsonObject& config);
 // Writes the scales of embedding, residuals, attention and logits of Granite's classes.
 Status AddMultipliers(const JsonObject& config, Parameters& out);
 
-// What "layer_types" calls layers with attention and the recurrent ones.
+// The words of "layer_types" for layers with attention and for recurrent layers.
 struct LayerTypes {
   std::string_view attention = "full_attention";
   std::string_view other;
@@ -71,8 +72,9 @@ Status ReadConvLayers(const JsonObject& config, HfShape& shape);
 Status ReadDeltaLayers(const JsonObject& config, HfShape& shape);
 Status AddDeltaParameters(const JsonObject& config, const HfShape& shape, Parameters& out);
 
-// Reads the heads of Mamba 2 by these keys, and writes the ssm keys of them. kNotSupported for
-// limits of the step. An empty key of the dimension of heads leaves it to the caller.
+// The keys of Mamba 2's heads. ReadMamba reads the heads by them, AddMamba writes the ssm keys.
+// kNotSupported for limits of the step. Where `head_dim` is empty, the caller sets the dimension of
+// heads.
 struct HfMambaKeys {
   std::string_view heads;
   std::string_view head_dim;
@@ -86,7 +88,8 @@ Status AddMamba(const JsonObject& config, const HfShape& shape, Parameters& out)
 // Writes attention.sliding_window if the class has a window.
 Status AddWindowIfAny(const JsonObject& config, Parameters& out);
 
-// Writes rope.dimension_count for a model that turns a share of each head, and returns the number.
+// Writes rope.dimension_count for a model that rotates a share of each head, and returns the
+// number.
 Result<int64_t> AddPartialRotation(const JsonObject& config, std::string_view key, double otherwise,
                                    const HfShape& shape, Parameters& out);
 

@@ -1,5 +1,5 @@
-// What the classes of T5 in transformers have in common, those of the encoder alone included: the
-// tensors of the encoder's layers and the keys of sizes.
+// Rows that the classes of T5 in transformers share, T5EncoderModel included: the tensors of the
+// encoder's layers and the keys of sizes.
 //
 // Errors name the file and the key. Thread-safety: pure.
 #pragma once
@@ -14,7 +14,7 @@ namespace kvant::arch {
 inline constexpr auto kHfT5Embedding =
     std::array{HfMatrix("shared.weight", kEmbeddingName, Extent::kVocab, Extent::kDim)};
 
-// Under which names folders hold the embedding, too.
+// Folders hold the embedding under these names, too.
 inline constexpr std::string_view kHfT5Embeddings[] = {"encoder.embed_tokens.weight",
                                                        "decoder.embed_tokens.weight"};
 

@@ -31,7 +31,7 @@ constexpr std::array<HfTensor, kSize> WithNormsPlusOne(std::array<HfTensor, kSiz
   return tensors;
 }
 
-// The model's rope turns pairs (i, i + n / 2), that of the GGUF architecture pairs (2i, 2i + 1).
+// The model's rope rotates pairs (i, i + n / 2), that of the GGUF architecture pairs (2i, 2i + 1).
 template <size_t kSize>
 constexpr std::array<HfTensor, kSize> WithPairsInterleaved(std::array<HfTensor, kSize> tensors) {
   for (HfTensor& tensor : tensors) {
@@ -131,7 +131,7 @@ inline constexpr auto kHfNormBeforeAttentionBias =
 inline constexpr auto kHfNormBeforeFfnBias = HfOptional(
     "model.layers.{}.post_attention_layernorm.bias", "blk.{}.ffn_norm.bias", Extent::kDim);
 
-// What most classes call the norm after the attention stands before the feed-forward.
+// Most classes name the norm before the feed-forward after the attention that it follows.
 inline constexpr auto kHfNormBeforeFfn =
     HfNorm("model.layers.{}.post_attention_layernorm.weight", "blk.{}.ffn_norm.weight");
 
@@ -164,14 +164,14 @@ inline constexpr auto kHfHeadNorms = Join(HfNorm("model.layers.{}.self_attn.q_no
                                           HfNorm("model.layers.{}.self_attn.k_norm.weight",
                                                  "blk.{}.attn_k_norm.weight", Extent::kHeadDim));
 
-// The same under the names of some classes.
+// The norms of query and key heads under the names of other classes.
 inline constexpr auto kHfQueryKeyNorms =
     Join(HfNorm("model.layers.{}.self_attn.query_layernorm.weight", "blk.{}.attn_q_norm.weight",
                 Extent::kHeadDim),
          HfNorm("model.layers.{}.self_attn.key_layernorm.weight", "blk.{}.attn_k_norm.weight",
                 Extent::kHeadDim));
 
-// What the classes of LFM2 have.
+// The norms of query and key heads under the names of LFM2's classes.
 inline constexpr auto kHfQueryKeyLayerNorms =
     Join(HfNorm("model.layers.{}.self_attn.q_layernorm.weight", "blk.{}.attn_q_norm.weight",
                 Extent::kHeadDim),
@@ -255,7 +255,7 @@ constexpr std::array<HfTensor, kSize> IfPresent(std::array<HfTensor, kSize> tens
   return tensors;
 }
 
-// What most classes with experts have.
+// The tensors of most classes with experts.
 inline constexpr std::array<HfTensor, 4> kHfExperts = {
     HfOfExperts("model.layers.{}.mlp.gate.weight", kRouterName, Extent::kExperts, Extent::kDim),
     HfOfExperts("model.layers.{}.mlp.experts.{}.gate_proj.weight", "blk.{}.ffn_gate_exps.weight",
@@ -446,7 +446,7 @@ inline constexpr std::array<HfTensor, 10> kHfMamba2 = {{
     HfBias("model.layers.{}.mamba.out_proj.bias", "blk.{}.ssm_out.bias", Extent::kDim),
 }};
 
-// The same in the classes of Mamba 2 alone and of Nemotron-H.
+// Mamba 2, under the names of the classes of Mamba 2 alone and of Nemotron-H.
 inline constexpr std::array<HfTensor, 10> kHfMixerMamba2 = {{
     HfMatrix("backbone.layers.{}.mixer.in_proj.weight", "blk.{}.ssm_in.weight", Extent::kMambaIn,
              Extent::kDim),

@@ -19,13 +19,13 @@ enum class TranslatorFiles : uint8_t {
 
 struct HfTranslator {
   TranslatorFiles files = TranslatorFiles::kNone;
-  // Codes of languages, "de" for the token "__de__", where there is a vocab.json: the usual ones,
-  // and those of folders whose "language_codes" name another set.
+  // Codes of languages, "de" for the token "__de__", where there is a vocab.json: the usual codes,
+  // and the codes of folders whose "language_codes" name another set.
   std::span<const std::string_view> codes = {};
   std::string_view other_set = {};
   std::span<const std::string_view> other_codes = {};
   std::span<const std::string_view> fairseq_languages = {};  // tokens
-  // What a text is read as where no language is named.
+  // The language that a text is read as where the caller names none.
   std::string_view usual_code = {};
   std::string_view usual_language = {};
 };

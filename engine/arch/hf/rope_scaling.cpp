@@ -198,7 +198,7 @@ Status AddFactors(const JsonObject& settings, const char* key, const char* tenso
   return {};
 }
 
-// The same where the folder says it: for contexts up to the original one, and for longer ones.
+// Reads the factor from the folder: for contexts up to the original one, and for longer ones.
 Result<float> ReadLongRopeAmplitude(const JsonObject& settings, int64_t context, int64_t original) {
   const double usual = static_cast<double>(LongRopeAmplitude(context, original));
   KVANT_ASSIGN(const double of_short, PositiveOr(settings, "short_mscale", usual));

@@ -37,10 +37,10 @@ Result<std::optional<RopeScaling>> ReadRopeScaling(const JsonObject& config);
 // Writes the keys of the scaling type "linear".
 Status AddLinearScaling(const RopeScaling& scaling, Parameters& out);
 
-// The same for a class that knows no other type.
+// Writes the keys of "linear" for a class that knows no other type.
 Status AddLinearScalingIfAny(const JsonObject& config, Parameters& out);
 
-// What the readers of a family make of YaRN's keys.
+// How the readers of a family understand YaRN's keys.
 struct YarnForm {
   YarnRamp ramp = YarnRamp::kWholePairs;
   // Whether they divide the factor on cosine and sine by the one that follows from
@@ -67,7 +67,7 @@ Status AddYarnKeys(const RopeScaling& scaling, const HfShape& shape, Parameters&
 double YarnAmplitude(double factor, double multiplier);
 
 // Writes the base of classes that know only the type "dynamic" with a factor alpha, which makes the
-// base alpha^(d / (d - 2)) times larger: the slowest of the d / 2 pairs turns alpha times slower.
+// base alpha^(d / (d - 2)) times larger: the slowest of the d / 2 pairs rotates alpha times slower.
 // Source: the definition of Hunyuan in transformers.
 Status AddBaseWithAlpha(const JsonObject& config, const HfShape& shape, Parameters& out);
 

@@ -29,7 +29,7 @@ Status CheckHeads(const Metadata& metadata, size_t layer, int64_t heads, int64_t
                    metadata.file().path(), layer, heads, kv_heads);
 }
 
-// Of keys or values, where the metadata do not say it.
+// The head size of keys or values, where the metadata do not give one.
 Result<int64_t> HeadSize(const Metadata& metadata, size_t layer, int64_t dim, int64_t heads) {
   if (dim % heads == 0 && dim / heads <= int64_t{kHeadDimMax}) return dim / heads;
   return MakeError(ErrorCode::kCorrupt,
@@ -146,8 +146,8 @@ graph::AttentionShape ShapeOf(const Attention& attention) {
   return shape;
 }
 
-// The keys and values that the queries of `qkv` meet: those of another layer, or those in `qkv`, in
-// a cache layer of their own.
+// The keys and values that the queries of `qkv` meet: another layer's, or the ones in `qkv`, in a
+// cache layer of their own.
 StoredKeys KeysFor(const Attention& attention, const graph::AttentionShape& shape,
                    graph::ValueId qkv, SublayerBuilder& builder) {
   std::vector<StoredKeys>& keys = builder.shared().keys;
@@ -172,7 +172,7 @@ StoredKeys KeysFor(const Attention& attention, const graph::AttentionShape& shap
   return stored;
 }
 
-// The numbers of all distances that differ, from the learned ones of the buckets.
+// The learned number of each distance, up to the distance beyond which all share one.
 Result<graph::DistanceTable> ReadDistances(const Attention& attention, SublayerBuilder& builder) {
   const DistanceBuckets& buckets = attention.buckets;
   std::string name = builder.Name("attn_rel_b.weight");

@@ -3,10 +3,10 @@
 //   out = output matrix . softmax(cap(scale * q . k) over the visible positions) . v + bias
 //
 // with these, where the model has them: queries, keys and values within a bound (clamp); norms of
-// queries and keys that take a head's values or those of all heads, before or after the rope; a
-// cap; slope . distance off the score; queries that are multiplied by a factor that grows with
-// their position; and sinks, a learned score of each head that is one more in its softmax and has
-// no value.
+// queries and keys, over the values of a head or of all heads, before or after the rope; a cap;
+// slope . distance off the score; queries that are multiplied by a factor that grows with their
+// position; and sinks, a learned score of each head that is one more in its softmax and has no
+// value.
 //
 // Tensors: attn_q, attn_k and attn_v, or attn_qkv with their rows one below the other; attn_output;
 // each with an optional bias; attn_q_norm and attn_k_norm, by HeadNormWeights; attn_sinks, [heads].
@@ -37,9 +37,9 @@ enum class MaskKind : uint8_t {
 };
 
 // T5 (arXiv 1910.10683): a learned number for each head and bucket of distances is added to scores.
-// Of the buckets that there are for a direction, the first half are for one distance each; the
-// others widen up to `distance_max`, beyond which all distances share the last. An encoder has half
-// of the buckets for keys behind the query and half for those before it.
+// The first half of a direction's buckets hold one distance each; the other buckets widen up to
+// `distance_max`, beyond which all distances share the last bucket. An encoder has half of the
+// buckets for keys behind the query and half for those before it.
 struct DistanceBuckets {
   int64_t buckets = 0;  // 0: there are none
   int64_t distance_max = 0;
@@ -106,18 +106,19 @@ struct Attention {
 // sliding_window (in every layer) and scale of "attention."; there is no rope yet.
 Result<std::vector<Attention>> ReadAttentions(const Metadata& metadata, const Stack& stack);
 
-// The same for a family with recurrent layers, which are those without kv heads: they get none.
-// kCorrupt where no layer has any.
+// Reads the attentions of a family with recurrent layers. A layer without kv heads is recurrent and
+// gets no attention. kCorrupt where no layer has any.
 Result<std::vector<std::optional<Attention>>> ReadSomeAttentions(const Metadata& metadata,
                                                                  const Stack& stack);
-// The same where only the chosen layers have attention, whatever heads the others are said to have.
+// Reads attentions where only the chosen layers have one, whatever heads the metadata give to
+// others.
 Result<std::vector<std::optional<Attention>>> ReadSomeAttentions(const Metadata& metadata,
                                                                  const Stack& stack,
                                                                  const std::vector<bool>& chosen);
 
 // ALiBi (arXiv 2108.12409): slopes 2^(-max_bias t / n), t = 1 ... n, where n is the number of
-// heads, a power of two; for other numbers, those of the power of two below, and then every second
-// one of the power of two above.
+// heads, a power of two. Another number of heads has the slopes of the power of two below, followed
+// by every second slope of the power of two above.
 std::vector<float> AlibiSlopes(int64_t heads, float max_bias);
 
 // The key attention.max_alibi_bias, 0 for a model without ALiBi; `otherwise` where it is absent.
@@ -128,9 +129,9 @@ Result<float> ReadMaxAlibiBias(const Metadata& metadata, float otherwise);
 void ScaleByWidth(const Metadata& metadata, size_t layers, int64_t dim,
                   std::vector<Attention>& attentions);
 
-// Lets the last layers, as many as attention.shared_kv_layers says, read the keys and values of the
-// last layer before these that has a window if they have one. kCorrupt where there is no such
-// layer.
+// Lets the last layers, as many as attention.shared_kv_layers says, read the keys and values of an
+// earlier layer: a layer with a window reads the last one before them with a window, another layer
+// the last one without. kCorrupt where there is no such layer.
 Status ShareKeys(const Metadata& metadata, const std::vector<bool>& windows,
                  std::vector<Attention>& attentions);
 
@@ -138,9 +139,9 @@ Status ShareKeys(const Metadata& metadata, const std::vector<bool>& windows,
 // of a causal attention, for one. Computed in 32-bit floats, as the models were trained.
 int64_t DistanceBucket(const DistanceBuckets& buckets, MaskKind mask, int64_t distance);
 
-// Which layers have a window, where they alternate: by attention.sliding_window_pattern, a flag per
-// layer, or a number n that gives every n-th layer no window. `otherwise` is the number in files
-// without the key.
+// Reads which layers have a window, where they alternate, from attention.sliding_window_pattern: a
+// flag per layer, or a number n that gives every n-th layer no window. `otherwise` is the number in
+// files without the key.
 Result<std::vector<bool>> ReadWindowPattern(const Metadata& metadata, size_t layers,
                                             uint32_t otherwise);
 

@@ -17,7 +17,7 @@ using graph::MatMulOperand;
 using graph::RowSpace;
 using graph::ValueId;
 
-// The target of a mix, "channel_mix_lerp_k", which these matrices read.
+// The target of a mix, "channel_mix_lerp_k", which `readers` read.
 Result<graph::TokenMix::Target> MixTarget(SublayerBuilder& builder, std::string_view name,
                                           const std::vector<MatMulOperand>& readers) {
   graph::TokenMix::Target target;

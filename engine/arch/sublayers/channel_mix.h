@@ -27,7 +27,7 @@ struct ChannelMix {
   Status AddNodes(SublayerBuilder& builder) const;
 };
 
-// Those of all layers of a stack, by feed_forward_length.
+// The channel mixes of all layers of a stack, by feed_forward_length.
 Result<std::vector<ChannelMix>> ReadChannelMixes(const Metadata& metadata, const Stack& stack,
                                                  Receptance receptance);
 

@@ -1,4 +1,4 @@
-// What recurrent sublayers have in common: the weights of a convolution over the last rows.
+// A part that recurrent sublayers share: the weights of a convolution over the last rows.
 #pragma once
 
 #include <cstdint>

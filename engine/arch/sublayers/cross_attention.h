@@ -28,7 +28,7 @@ struct CrossAttention {
 
   Status AddNodes(SublayerBuilder& builder) const;
 
-  // What makes keys and values from the encoder's output, [dim], in the plan of the encoder.
+  // The matrices that make keys and values from the encoder's output, [dim], in the encoder's plan.
   Result<std::vector<graph::MatMulOperand>> KeysAndValues(graph::PlanBuilder& plan,
                                                           const std::string& prefix,
                                                           int64_t dim) const;

@@ -19,7 +19,7 @@ using graph::ValueId;
 
 constexpr int64_t kUsualInterval = 4;
 
-// What the numbers of q, k, v, z, alpha and beta of a row have as columns.
+// The columns of q, k, v, z, alpha and beta in the row of their product.
 struct DeltaColumns {
   explicit DeltaColumns(const DeltaNet& net)
       : gate(net.qkv_columns()),

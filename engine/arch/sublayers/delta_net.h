@@ -22,7 +22,7 @@ namespace kvant::arch {
 
 class SublayerBuilder;
 
-// Which key head a value head has.
+// Says which key head a value head has.
 enum class ValueHeads : uint8_t {
   kGrouped,  // value heads of one key head follow each other: v / (value heads per key head)
   kTiled,    // key heads take turns: v modulo the number of key heads
@@ -48,11 +48,11 @@ struct DeltaNet {
   Status AddNodes(SublayerBuilder& builder) const;
 };
 
-// By ssm.conv_kernel, ssm.group_count, ssm.time_step_rank, ssm.state_size and ssm.inner_size.
+// Reads ssm.conv_kernel, ssm.group_count, ssm.time_step_rank, ssm.state_size and ssm.inner_size.
 Result<DeltaNet> ReadDeltaNet(const Metadata& metadata, ValueHeads order, float norm_epsilon);
 
-// Which layers have attention: every n-th by full_attention_interval, 4 where there is no such key,
-// and the others by attention.recurrent_layers, a flag per layer. kCorrupt where the two
+// Reads which layers have attention: every n-th by full_attention_interval, 4 where there is no
+// such key, and the others by attention.recurrent_layers, a flag per layer. kCorrupt where the two
 // contradict.
 Result<std::vector<bool>> ReadAttentionInterval(const Metadata& metadata, size_t layers);
 

@@ -41,7 +41,8 @@ Result<float> ReadScale(const Metadata& metadata) {
                    metadata.file().path(), metadata.Key(kKey), *scale);
 }
 
-// Groups must divide the experts, and those that are used must hold as many experts as a token has.
+// Groups must divide the experts, and the groups that a token uses must hold as many experts as it
+// has.
 Status ReadGroups(const Metadata& metadata, const ExpertTraits& traits, graph::Routing& routing) {
   const auto wrong = [&](std::string_view key, const std::string& expected, int64_t found) {
     return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected {}, found {}",
@@ -150,7 +151,7 @@ Result<std::vector<ExpertOperand>> FindGateUp(const Experts& spec, SublayerBuild
   return operands;
 }
 
-// The matrices that multiply rows of tokens, apart from those of the experts.
+// The matrices that multiply rows of tokens, without the experts' own.
 struct TokenMatrices {
   std::vector<MatMulOperand> router;  // and, as its last row, the gate of the shared expert
   std::vector<MatMulOperand> shared_gate_up;
@@ -158,7 +159,7 @@ struct TokenMatrices {
   std::vector<MatMulOperand> latent_down;
   std::vector<MatMulOperand> latent_up;
 
-  // Those that read the normed input of the sublayer.
+  // The matrices that read the normed input of the sublayer.
   std::vector<MatMulOperand> Readers(RouterInput input) const {
     std::vector<MatMulOperand> readers;
     if (input == RouterInput::kNormed) readers = router;
@@ -198,7 +199,7 @@ Result<TokenMatrices> FindTokenMatrices(const Experts& spec, SublayerBuilder& bu
   return found;
 }
 
-// What the router reads where it is not what the experts read.
+// The router's input where the router does not read what the experts read.
 Result<Activations> AddScaledInput(const Experts& spec, SublayerBuilder& builder,
                                    const std::vector<MatMulOperand>& router) {
   graph::PlanBuilder& plan = builder.plan();
@@ -251,7 +252,7 @@ void AddExpertUnit(const Experts& spec, SublayerBuilder& builder,
                                                 spec.activation, up, out));
 }
 
-// What the experts make of rows of tokens, in a row for each expert of each token.
+// The results of the experts for the tokens of a pass: a row for each expert of each token.
 Result<ValueId> AddRoutedExperts(const Experts& spec, SublayerBuilder& builder,
                                  std::vector<ExpertOperand> gate_up_operands,
                                  const RoutedRows& rows, const Activations& in) {
@@ -296,7 +297,7 @@ Activations AddSharedUnit(const Experts& spec, SublayerBuilder& builder,
   return product;
 }
 
-// What the shared expert makes of the normed rows.
+// The result of the shared expert for the normed rows.
 ValueId AddSharedExpert(const Experts& spec, SublayerBuilder& builder,
                         const TokenMatrices& matrices, const Activations& normed) {
   graph::PlanBuilder& plan = builder.plan();

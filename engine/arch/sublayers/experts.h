@@ -35,7 +35,7 @@ enum class SharedExpert : uint8_t {
 };
 
 enum class ExpertKind : uint8_t { kGated, kPlain };
-// What the router reads.
+// The router's input.
 enum class RouterInput : uint8_t {
   kNormed,  // what the experts read
   // The stream after an RMS norm without weights, times ffn_gate_inp.scale / sqrt(dim).
@@ -56,7 +56,7 @@ struct Experts {
   Status AddNodes(SublayerBuilder& builder) const;
 };
 
-// What holds for a family where the metadata do not say otherwise.
+// The traits of a family's experts where the metadata do not say otherwise.
 struct ExpertTraits {
   graph::Gating gating = graph::Gating::kSoftmax;
   bool normalize = false;

@@ -5,7 +5,7 @@
 // where what lies before the first frame and behind the last is 0, and GELU is the exact one.
 //
 // Tensors: enc.conv1d.0 [3 * bins x dim] and enc.conv1d.1 [3 * dim x dim], with an optional bias
-// each. Columns 3 c, 3 c + 1 and 3 c + 2 are those of number c of three neighbours.
+// each. Columns 3 c, 3 c + 1 and 3 c + 2 multiply value c of three neighbours.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 namespace kvant::arch {
 
 struct FrameInput {
-  int64_t bins = 0;  // numbers of a frame
+  int64_t bins = 0;  // values of a frame
 
   // The stream, [positions][dim].
   Result<graph::ValueId> AddNodes(int64_t dim, graph::PlanBuilder& builder) const;

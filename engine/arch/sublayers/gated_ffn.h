@@ -1,7 +1,7 @@
 // The gated feed-forward: out = down . (activation(gate . x) * (up . x)), with optional biases.
 //
-// Of a row's gates g, those below a bound may count as 0: max(0, g - mean(g) - deviations *
-// deviation of g) takes the place of the gate.
+// A row's gates g may be sparse: max(0, g - mean(g) - deviations * deviation of g) then takes the
+// place of the gate, so that gates below a bound count as 0.
 //
 // Tensors: ffn_gate and ffn_up, or both in ffn_up, the rows of the gate first; ffn_down.
 #pragma once

@@ -81,8 +81,8 @@ Status AddInnerNorm(const LatentAttention& attention, std::string_view tensor, i
   return {};
 }
 
-// The products of what stands before the attention; q_a and kv_a, or q and kv_a, have the same
-// input and are one.
+// Adds the products before the attention; q_a and kv_a, or q and kv_a, have one input and are one
+// product.
 Result<QueriesAndRows> AddProjections(const LatentAttention& attention, SublayerBuilder& builder) {
   graph::PlanBuilder& plan = builder.plan();
   const LatentShape& shape = attention.shape;

@@ -3,7 +3,7 @@
 // engine/graph/attention/latent_nodes.h).
 //   q = q matrix . x, or q_b . norm(q_a . x)        [heads][nope + rope]
 //   [c, k_pe] = kv_a . x; c = norm(c)               [latent + rope]
-//   k = [Wk c, k_pe], v = Wv c for each head; the last `rope` numbers of q and k are rotated
+//   k = [Wk c, k_pe], v = Wv c for each head; the last `rope` values of q and k are rotated
 //   out = output matrix . softmax(scale * q . k) over the visible positions . v
 //
 // Tensors: attn_q, or attn_q_a, attn_q_a_norm and attn_q_b; attn_kv_a_mqa, attn_kv_a_norm;

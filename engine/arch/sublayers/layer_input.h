@@ -1,10 +1,10 @@
 // Inputs of layers that go by the token, beside the stream ("per-layer embeddings"):
 //   inputs = (sqrt(width) * per_layer_token_embd[token] +
 //             norm(per_layer_model_proj . x / sqrt(dim))) / sqrt(2)      [layers][width]
-// where x is the row that enters the first layer, and the norm takes the numbers of one layer at a
-// time. In a layer, with its own numbers:
+// where x is the row that enters the first layer, and the norm takes the values of one layer at a
+// time. In a layer, with its own values:
 //   out = proj . (activation(inp_gate . stream) * inputs)
-// which is added to the stream, or where there are several, to all but the first of these.
+// which is added to the stream, or, where there are several streams, to all but the first.
 //
 // Tensors: per_layer_token_embd, [layers * width columns, vocab rows]; per_layer_model_proj, with
 // as many rows; per_layer_proj_norm, [width]; of a layer inp_gate, [width rows], and proj.
@@ -26,11 +26,11 @@ struct ModelSpec;
 struct Stack;
 class SublayerBuilder;
 
-// What is made once for all layers of a stack.
+// The inputs by the token of all layers of a stack, which are made once.
 struct LayerInputs {
-  int64_t width = 0;   // numbers of each layer
-  int64_t layers = 0;  // that there are numbers for
-  Norm norm;           // of the numbers of a layer
+  int64_t width = 0;   // values of each layer
+  int64_t layers = 0;  // that there are values for
+  Norm norm;           // of the values of a layer
 
   // The value with the inputs of all layers; `stream` has the rows that enter the first layer.
   Result<graph::ValueId> AddNodes(const ModelSpec& spec, graph::ValueId stream,
@@ -44,7 +44,7 @@ struct LayerInput {
   Status AddNodes(SublayerBuilder& builder) const;
 };
 
-// By embedding_length_per_layer_input; nothing where it is absent or 0.
+// Reads embedding_length_per_layer_input; nothing where it is absent or 0.
 Result<std::optional<LayerInputs>> ReadLayerInputs(const Metadata& metadata, const Stack& stack);
 
 }  // namespace kvant::arch

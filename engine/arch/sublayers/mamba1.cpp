@@ -30,7 +30,7 @@ Result<graph::Norm> StepNormOf(const Mamba1& mamba, SublayerBuilder& builder,
   return norm;
 }
 
-// What steps are made of, then b and c, of which the latter two are normed.
+// The values that steps are made of, then b and c, both normed where the model has such norms.
 Result<ValueId> AddScanParameters(const Mamba1& mamba, SublayerBuilder& builder,
                                   std::vector<MatMulOperand> operands, const Activations& x) {
   graph::PlanBuilder& plan = builder.plan();

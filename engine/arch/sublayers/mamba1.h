@@ -38,8 +38,8 @@ struct Mamba1 {
   Status AddNodes(SublayerBuilder& builder) const;
 };
 
-// By ssm.conv_kernel, ssm.inner_size, ssm.state_size and ssm.time_step_rank. Norms without weights
-// follow from ssm.dt_b_c_rms, their epsilon from ssm.dt_b_c_rms_epsilon, if there is one.
+// Reads ssm.conv_kernel, ssm.inner_size, ssm.state_size and ssm.time_step_rank. Norms without
+// weights follow from ssm.dt_b_c_rms, their epsilon from ssm.dt_b_c_rms_epsilon, if there is one.
 Result<Mamba1> ReadMamba1(const Metadata& metadata, float norm_epsilon);
 
 }  // namespace kvant::arch

@@ -34,7 +34,7 @@ struct Mamba2 {
   Status AddNodes(SublayerBuilder& builder) const;
 };
 
-// By ssm.conv_kernel, ssm.time_step_rank, ssm.inner_size, ssm.state_size and ssm.group_count.
+// Reads ssm.conv_kernel, ssm.time_step_rank, ssm.inner_size, ssm.state_size and ssm.group_count.
 Result<Mamba2> ReadMamba2(const Metadata& metadata, float norm_epsilon);
 
 }  // namespace kvant::arch

@@ -17,7 +17,7 @@ using graph::MatMulOperand;
 using graph::RowSpace;
 using graph::ValueId;
 
-// The order of the mixes, and how files with a vector for each call these.
+// The order of the mixes, and their names in files with a vector for each.
 enum Mix6 : size_t { kDecay6, kKey6, kValue6, kQuery6, kGate6, kMixes6 };
 constexpr std::string_view kMixNames[kMixes6] = {"w", "k", "v", "r", "g"};
 
@@ -70,7 +70,7 @@ Result<std::vector<graph::WeightVector>> ReadFactors6(SublayerBuilder& builder) 
   return factors;
 }
 
-// What each row adds to the factors of the mixes: a value of dim columns for each mix.
+// The terms that each row adds to the factors of the mixes: a value of dim columns for each mix.
 Result<ValueId> AddDeltas6(const Rwkv6Mix& mix, std::vector<MatMulOperand> operands,
                            graph::StateSlice state, ValueId normed, SublayerBuilder& builder) {
   graph::PlanBuilder& plan = builder.plan();

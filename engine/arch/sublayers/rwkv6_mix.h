@@ -32,7 +32,7 @@ struct Rwkv6Mix {
   Status AddNodes(SublayerBuilder& builder) const;
 };
 
-// By wkv.head_size, time_mix_extra_dim and time_decay_extra_dim.
+// Reads wkv.head_size, time_mix_extra_dim and time_decay_extra_dim.
 Result<Rwkv6Mix> ReadRwkv6Mix(const Metadata& metadata, int64_t dim);
 
 }  // namespace kvant::arch

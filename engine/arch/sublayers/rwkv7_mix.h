@@ -35,7 +35,7 @@ struct Rwkv7Mix {
   Status AddNodes(SublayerBuilder& builder) const;
 };
 
-// By wkv.head_size and attention.{decay,iclr,value_residual_mix,gate}_lora_rank.
+// Reads wkv.head_size and attention.{decay,iclr,value_residual_mix,gate}_lora_rank.
 Result<Rwkv7Mix> ReadRwkv7Mix(const Metadata& metadata, int64_t dim);
 
 }  // namespace kvant::arch

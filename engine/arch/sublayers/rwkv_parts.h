@@ -1,4 +1,4 @@
-// What the sublayers of RWKV have in common: vectors that files keep in two shapes, and products by
+// Parts that the sublayers of RWKV share: vectors that files keep in two shapes, and products by
 // way of a few columns.
 #pragma once
 

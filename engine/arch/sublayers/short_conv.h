@@ -21,7 +21,7 @@ struct ShortConv {
   Status AddNodes(SublayerBuilder& builder) const;
 };
 
-// By shortconv.l_cache.
+// Reads shortconv.l_cache.
 Result<ShortConv> ReadShortConv(const Metadata& metadata);
 
 }  // namespace kvant::arch

@@ -15,7 +15,7 @@ using graph::MatMulOperand;
 using graph::RowSpace;
 using graph::ValueId;
 
-// The router's numbers of a row, [streams], by the first `dim` columns of `in`.
+// The router's values of a row, [streams], by the first `dim` columns of `in`.
 Result<ValueId> AddStreamRouter(const Norm& router_norm, std::string_view name, ValueId in,
                                 SublayerBuilder& builder) {
   graph::PlanBuilder& plan = builder.plan();

@@ -44,7 +44,7 @@ struct CorrectStreams {
   Status AddNodes(SublayerBuilder& builder) const;
 };
 
-// By altup.num_inputs and altup.active_idx; kNotSupported where the layers compute on another
+// Reads altup.num_inputs and altup.active_idx; kNotSupported where the layers compute on another
 // stream than the first.
 Result<Streams> ReadStreams(const Metadata& metadata, int64_t dim);
 
