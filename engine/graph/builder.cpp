@@ -69,7 +69,7 @@ Result<WeightVector> PlanBuilder::OptionalVector(const std::string& name, int64_
   return Vector(name, size);
 }
 
-// Second scales of matrices, beside those of their blocks.
+// Second scales of matrices, beside the scales of their blocks.
 Result<WeightVector> PlanBuilder::Scales(const std::string& name, int64_t count) const {
   KVANT_ASSIGN(WeightVector scales, OptionalVector(name, count));
   for (const float scale : scales) {

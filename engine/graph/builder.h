@@ -1,5 +1,5 @@
-// What a plan is put together with: finds a file's tensors by name and checks their shapes, adds
-// values in the forms that their readers need, and adds the nodes that every model has.
+// Puts a plan together: finds a file's tensors by name and checks their shapes, adds values in the
+// forms that their readers need, and adds the nodes that every model has.
 //
 // The plan points into the file's mapping and into the kernel table, which must outlive it.
 // Errors (kCorrupt) name the file and the tensor, the shape expected and the shape found.
@@ -45,7 +45,7 @@ class PlanBuilder {
   // The tensor of this name; null if the file has none.
   const formats::GgufTensor* Find(const std::string& name) const;
 
-  // A matrix of `rows` rows with `cols` columns each, or one for each of so many experts.
+  // A matrix of `rows` rows with `cols` columns each, or one for each of `experts` experts.
   Result<const formats::GgufTensor*> Matrix(const std::string& name, int64_t cols, int64_t rows,
                                             int64_t experts = 1) const;
 
@@ -68,28 +68,28 @@ class PlanBuilder {
                           int64_t cols, int64_t rows, int64_t experts) const;
 
   // The transposes of a matrix for each head, which are `rows` adjacent rows of the tensor,
-  // `stride` rows apart from row `first` on: [rows x cols of the tensor x heads]. Numbers of 16 and
-  // 32 bits keep their format. Those of blocks, which lie the other way round afterwards, become
-  // F16, whose roundings of 2^-11 are a small part of those of any block format; or F32, where one
-  // of them is too large for F16. kOutOfMemory.
+  // `stride` rows apart from row `first` on: [rows x cols of the tensor x heads]. Values of 16 and
+  // 32 bits keep their format. Values of blocks, which lie the other way round afterwards, become
+  // F16, whose roundings of 2^-11 are small beside the roundings of any block format; or F32, where
+  // a value is too large for F16. kOutOfMemory.
   Result<const formats::GgufTensor*> Transposed(const std::string& name,
                                                 const formats::GgufTensor& tensor, int64_t first,
                                                 int64_t stride, int64_t rows, int64_t heads);
 
-  // Records in which each head of a row meets these matrices, heads for each row; kNoValue where
-  // they multiply floats.
+  // Records in which each head of a row meets the matrices of `reader`, `heads` for each row;
+  // kNoValue where they multiply floats.
   ValueId NewHeadRecords(const std::string& name, int64_t heads, const formats::GgufTensor& reader);
 
   // A value of floats.
   ValueId NewFloats(std::string name, RowSpace rows, int64_t cols);
 
-  // A value in the forms that these matrices read, and in those that the experts read of whose
-  // input it will be part.
+  // A value in the forms that the matrices read, and in the forms that the experts read whose input
+  // it will be part of.
   Activations NewActivations(const std::string& name, RowSpace rows, int64_t cols,
                              const std::vector<MatMulOperand>& readers,
                              const std::vector<ExpertOperand>& experts = {});
 
-  // A routed value in the forms that these experts read.
+  // A routed value in the forms that `readers` read.
   Activations NewRoutedActivations(const std::string& name, const RoutedRows& rows, int64_t cols,
                                    const std::vector<ExpertOperand>& readers);
   ValueId NewRoutedFloats(std::string name, const RoutedRows& rows, int64_t cols);

@@ -1,5 +1,5 @@
-// How the work of a phase is cut into shares (base/thread_pool.h), for the nodes that compute them
-// and for who wants to know beforehand what each share takes: both call these functions.
+// How the work of a phase is cut into shares (base/thread_pool.h), for nodes that compute shares
+// and for callers that want to know beforehand what each share takes.
 //
 // A cut never changes a bit: it runs along rows of weights, rows of the pass, heads or positions.
 // Invariant: the pieces of all shares together are the whole work, each once.
@@ -12,7 +12,7 @@
 
 namespace kvant::graph {
 
-// Which of the shares that a phase is cut into.
+// One of the shares that a phase is cut into.
 struct ShareNumber {
   int64_t index;
   int64_t count;
@@ -60,13 +60,13 @@ inline int64_t PlaceInTurn(const ShareNumber& share) {
 // instruction set. A share with half a panel would take as long as one with a whole one.
 inline constexpr int64_t kPanelTile = 32;
 
-// Tokens of a piece at least, where tiles of weight rows are cut into pieces of tokens because
-// there are too few tiles for all threads: so many that unpacking the weights once for each piece
-// costs a few percent.
+// The least tokens of a piece, where tiles of weight rows are cut into pieces of tokens because
+// there are too few tiles for all threads. With this many tokens, unpacking the weights once for
+// each piece costs a few percent.
 inline constexpr int64_t kPieceTokens = 96;
 // Borders of pieces are multiples of this, so that few of them cut a kernel's tile of tokens.
 inline constexpr int64_t kPieceTile = 16;
-// What a team loses at most by unequal shares of units, before a finer cut is looked for.
+// Unequal shares of units may cost a team this factor of time before a finer cut is looked for.
 inline constexpr double kUnequal = 1.02;
 
 // Into how many pieces of tokens each tile of weight rows is cut: so few as give each thread two

@@ -24,7 +24,7 @@ constexpr int kNodeNumberBits = 20;
 // a barrier of the team takes.
 constexpr int64_t kNarrowValues = 8192;
 
-// Of a value, for each row of its space.
+// The bytes of a value for each row of its space.
 size_t BytesPerRow(const Value& value) {
   return value.row_bytes * static_cast<size_t>(value.per_row);
 }

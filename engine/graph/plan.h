@@ -69,14 +69,14 @@ struct RopeAngles {
   float amplitude = 1.0f;          // multiplies cosine and sine
 };
 
-// Of whose positions a cache layer holds keys and values.
+// The positions whose keys and values a cache layer holds.
 enum class Keeps : uint8_t {
-  kTokens,   // those of a sequence's tokens
-  kSource,   // those of its source, for the attention of a decoder's layer
-  kEncoder,  // those of a source while it is encoded, for one layer of the encoder at a time
+  kTokens,   // positions of a sequence's tokens
+  kSource,   // positions of its source, for the attention of a decoder's layer
+  kEncoder,  // positions of a source while it is encoded, for one layer of the encoder at a time
 };
 
-// What one attention keeps in the cache, or what one recurrence does. Its number in
+// The rows of one attention in the cache, or the state of one recurrence. Its number in
 // Plan::cache_layers is its cache id.
 struct CacheLayer {
   int64_t window = 0;  // positions a query sees at most, itself included; 0 = all
@@ -93,8 +93,8 @@ struct CacheLayer {
   bool operator==(const CacheLayer&) const = default;
 };
 
-// A matrix that is made from one of the file: its description, as for those of the file, and what
-// that points to.
+// A matrix that is made from one of the file's: its description, as for the file's own, and the
+// bytes that the description points to.
 struct DerivedMatrix {
   std::string name;
   AlignedBuffer bytes;
@@ -114,12 +114,12 @@ struct PassLimits {
   int64_t positions() const { return context > source ? context : source; }
 };
 
-// What the layers of a decoder make of a source, where there is no cache: the pass of the encoder
-// writes it, and the pass over the tokens reads it.
+// The keys and values that the layers of a decoder make of a source, where there is no cache: the
+// pass of the encoder writes them, and the pass over the tokens reads them.
 struct UncachedSource {
   int64_t positions = 0;
-  // By cache id, [positions][kv_heads * (k_dim + v_dim)]: the keys of all heads, then their values.
-  // Empty for layers that keep no positions of a source.
+  // The rows by cache id, [positions][kv_heads * (k_dim + v_dim)]: the keys of all heads, then
+  // their values. Empty for layers that keep no positions of a source.
   std::vector<std::vector<float>> layers;
 };
 
@@ -140,7 +140,7 @@ struct PassContext {
   RowCounts rows;                      // of the pass, and of the run of the head under way
   std::span<const int64_t> head;       // the rows of the pass whose logits the head computes now
   std::span<const int32_t> tokens;     // [rows]; empty where frames are read
-  std::span<const float> frames;       // [numbers of a frame][rows of kFrames]
+  std::span<const float> frames;       // [values of a frame][rows of kFrames]
   std::span<const int64_t> positions;  // [rows], ascending inside a sequence
   kv::PassView* kv = nullptr;  // null: attention recomputes keys and values of the whole sequence
   DeviceAttention* device = nullptr;  // of the layers whose blocks are a device's; null: none
@@ -165,7 +165,7 @@ struct PassContext {
   size_t RowBytes(ValueId id) const { return ValueOf(id).row_bytes; }
   int64_t RowFloats(ValueId id) const { return static_cast<int64_t>(RowBytes(id) / sizeof(float)); }
   float* FloatRow(ValueId id, int64_t row) const { return Floats(id) + row * RowFloats(id); }
-  // What a quantized row of `cols` values holds from column `col` on.
+  // A quantized row of `cols` values, from column `col` on.
   cpu::ActivationRow RecordAt(ValueId id, int64_t row, int64_t cols, int64_t col) const {
     std::byte* record = Bytes(id) + static_cast<size_t>(row) * RowBytes(id);
     return cpu::ActivationRowAt(record, cols).From(col);
@@ -218,7 +218,7 @@ class Node {
   // The operation and its kernels: "matmul q4_0 int8 avx512vnni [2048 x 3072]".
   virtual std::string Describe() const = 0;
 
-  // How many threads it is worth in a pass of these rows.
+  // The number of threads that the node is worth in a pass with these rows.
   virtual Width WidthOf(const RowCounts& rows) const {
     (void)rows;
     return Width::kTeam;
@@ -230,10 +230,10 @@ class Node {
   }
   // The pieces of work, alike, that its shares take stretches of, in a pass of these rows.
   virtual int64_t UnitsOf(const PassShape& pass) const { return pass.rows[rows()]; }
-  // What each of so many shares takes of such a pass.
+  // The work of each of `shares` shares of a pass.
   virtual std::vector<ShareWork> SharesOf(const PassShape& pass, int64_t shares) const;
   // Calls visit for the weight rows that a share reads in each pass of few tokens; for none, where
-  // that differs from pass to pass.
+  // the rows differ from pass to pass.
   using RowVisit = std::function<void(const formats::GgufTensor& matrix, const Range& rows)>;
   virtual void VisitOwnedRows(const ShareNumber& share, const RowVisit& visit) const {
     (void)share;
@@ -243,7 +243,8 @@ class Node {
   // no state.
   virtual int64_t TailFloats() const { return 0; }
   // Computes a share of the state after the rows of a log, for the only part of the pass, whose
-  // state before them is that before `range`. Run keeps these rows, from float tail_offset() on.
+  // state before the log's rows is the state before `range`. Run keeps the log's rows, from float
+  // tail_offset() on.
   virtual void ScanAgain(const PassContext& pass, const TailRange& range,
                          const ThreadPool::Member& member) const {
     (void)pass;
@@ -276,7 +277,8 @@ class Node {
   const std::vector<ValueId>& writes() const { return writes_; }
   int number() const { return number_; }  // in the plan
   int64_t tail_offset() const { return tail_offset_; }
-  // The row space of the values that it writes, or of those it reads if it writes none.
+  // The row space of the values that the node writes, or of the values that it reads if it writes
+  // none.
   RowSpace rows() const { return rows_; }
 
  private:
@@ -333,10 +335,10 @@ class Plan {
   size_t SharedBytes(const PassLimits& limits) const;   // of all threads
   size_t DeviceBytes(const PassLimits& limits) const;   // of a device
 
-  // Of all nodes: what a log keeps of a row.
+  // The floats that a log keeps of a row, for all nodes.
   int64_t tail_floats() const { return tail_floats_; }
 
-  // Of all matrices that are not in the file.
+  // The bytes of all matrices that are not in the file.
   size_t derived_bytes() const;
 
   const std::string& name() const { return name_; }

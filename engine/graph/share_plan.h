@@ -13,7 +13,7 @@
 
 namespace kvant::graph {
 
-// What makes a phase take its time.
+// The kind of work that a phase spends its time on.
 enum class Measure : uint8_t {
   kBytes,  // of weights and of the cache, which few tokens read
   kMacs,   // multiplications with many tokens
@@ -25,7 +25,7 @@ struct PhaseShares {
   std::string name;   // of their nodes, with * for the number of the layer
   int64_t count = 0;  // how many
   Measure measure = Measure::kUnits;
-  // Of each of them, in that measure:
+  // The work of each of these phases, in that measure:
   double total = 0;
   double most = 0;   // of any thread
   int64_t busy = 0;  // threads that have anything to do

@@ -46,7 +46,7 @@ struct Work {
   double macs() const { return int8_macs + int16_macs + float_macs; }
 };
 
-// What a share takes of a node's work. Units are the node's own: rows of weights, pieces of rows.
+// A share's part of a node's work. Units are the node's own: rows of weights, pieces of rows.
 struct ShareWork {
   double units = 0;
   Work work;
@@ -72,7 +72,7 @@ struct PassShape {
   std::optional<CacheTypes> cache =
       {};  // none: the pass holds all of each sequence, and stores nothing
 
-  // Of all parts' states, so many numbers of scans in each.
+  // The bytes of all parts' states, with `numbers` values of scans in each.
   double ScanBytes(int64_t numbers) const {
     const bool halves = cache.has_value() && cache->state_type == KvType::kF16;
     return static_cast<double>(parts.size()) * static_cast<double>(numbers) * (halves ? 2 : 4);

@@ -158,7 +158,7 @@ class AttentionNode final : public Node {
   // The head of the cache layer that a task reads.
   int CacheHead(int64_t kv_head) const { return is_latent() ? 0 : static_cast<int>(kv_head); }
 
-  // Room for the queries of a task, where they are turned before they meet latents.
+  // Room for the queries of a task, where they are rotated before they meet latents.
   size_t QueryBytes() const {
     if (!is_latent()) return 0;
     return static_cast<size_t>(kRowTile * heads_per_kv_ * shape_.query_dim()) * sizeof(float);
@@ -169,7 +169,7 @@ class AttentionNode final : public Node {
     return shape_.sees_all ? static_cast<size_t>(kRowTile) * sizeof(int64_t) : 0;
   }
 
-  // What the cache keeps of a position for this layer.
+  // The bytes that the cache keeps of a position for this layer.
   uint64_t BytesPerPosition(const PassShape::CacheTypes& types) const {
     kv::GroupShape stored;
     stored.kv_heads = static_cast<int>(shape_.cached_heads());
@@ -228,7 +228,7 @@ class AttentionNode final : public Node {
     return fits ? SlicesOf(tasks, spans, shares) : 1;
   }
 
-  // What the kernel is given: the task's queries and runs, and the scratch that the runs leave.
+  // The kernel's task: queries and runs, and the scratch that the runs leave.
   cpu::AttentionTask KernelTask(const PassContext& pass, const Task& place,
                                 std::span<std::byte> scratch) const {
     const kv::GroupShape& stored = pass.kv->shape(cache_id_);
@@ -273,8 +273,8 @@ class AttentionNode final : public Node {
     return task;
   }
 
-  // Where the cache turns latents, the parts of queries that meet them are turned, too, in a copy.
-  // (Those that meet keys were turned when the keys were stored.)
+  // Where the cache rotates latents, the parts of queries that meet latents are rotated, too, in a
+  // copy. (The parts that meet keys were rotated when the keys were stored.)
   void TurnQueries(cpu::AttentionTask& task, float* copy) const {
     const int64_t floats = heads_per_kv_ * shape_.query_dim();
     for (int64_t row = 0; row < task.rows; ++row) {
@@ -289,7 +289,7 @@ class AttentionNode final : public Node {
     task.query_row_stride = floats;
   }
 
-  // What the query heads of a kv head have of `values`, [heads]; null where there are none.
+  // The entries of `values`, [heads], for the query heads of a kv head; null where that is empty.
   const float* OfHeads(const std::vector<float>& values, int64_t kv_head) const {
     return values.empty() ? nullptr : values.data() + kv_head * heads_per_kv_;
   }
@@ -308,7 +308,7 @@ class AttentionNode final : public Node {
     Finish(pass, place.work.first_row, place.work.rows, place.kv_head);
   }
 
-  // Whoever comes first drives the device; then each share turns and quantizes its rows.
+  // The first member drives the device; then each share rotates and quantizes its rows.
   void RunOnDevice(const PassContext& pass, const ThreadPool::Member& member) const {
     const int64_t rows = pass.RowCount(in_.queries);
     const Range range = OwnedRange(rows, 1, member.index, member.count);
@@ -337,7 +337,7 @@ class AttentionNode final : public Node {
     }
   }
 
-  // As TurnQueries does, in place.
+  // Rotates the queries as TurnQueries does, in place.
   void TurnAllQueries(const PassContext& pass, int64_t rows) const {
     for (int64_t row = 0; row < rows; ++row) {
       for (int64_t head = 0; head < shape_.heads; ++head) {
@@ -368,7 +368,7 @@ class AttentionNode final : public Node {
     Finish(pass, place.work.first_row, place.work.rows, place.kv_head);
   }
 
-  // Turns the results of a kv head back where the cache rotates values, and quantizes them.
+  // Rotates the results of a kv head back where the cache rotates values, and quantizes them.
   void Finish(const PassContext& pass, int64_t first_row, int64_t rows, int64_t kv_head) const {
     const int64_t cols = heads_per_kv_ * shape_.v_dim;
     const bool rotated = pass.kv != nullptr && pass.kv->shape(cache_id_).rotate_values;

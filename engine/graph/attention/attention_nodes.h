@@ -27,15 +27,15 @@ struct QkNorms {
 
 enum class NormOrder : uint8_t { kBeforeRope, kAfterRope };
 
-// What multiplies the queries of a position p, so that attention stays sharp over many positions:
-// 1 + scale * ln(1 + floor((p + offset) / length)).
+// A factor on the queries of a position p, so that attention stays sharp over many positions: 1 +
+// scale * ln(1 + floor((p + offset) / length)).
 struct QueryTemperature {
   float scale = 0;  // 0: nothing does
   float length = 1;
   float offset = 0;
 };
 
-// What happens to every head between the product that makes it and the cache.
+// The steps that change every head between the product that makes it and the cache.
 struct HeadChanges {
   QkNorms norms;
   NormOrder norm_order = NormOrder::kBeforeRope;
@@ -48,7 +48,7 @@ struct HeadChanges {
   bool queries_only = false;
 };
 
-// Applies these changes to the queries, keys and values of qkv in place, and stores keys and values
+// Applies `changes` to the queries, keys and values of qkv in place, and stores keys and values
 // in the cache layer `cache_id`.
 std::unique_ptr<Node> MakeRopeAndStore(const cpu::KernelTable& kernels, int cache_id,
                                        const AttentionShape& shape, HeadChanges changes,
@@ -61,12 +61,12 @@ std::unique_ptr<Node> MakeAttention(const cpu::KernelTable& kernels, int cache_i
                                     const AttentionShape& shape, float scale, ValueId qkv,
                                     const Activations& out);
 
-// The same with the keys and values of another attention, which the cache layer is of.
+// Attends to keys and values that another attention has stored in the cache layer.
 std::unique_ptr<Node> MakeAttention(const cpu::KernelTable& kernels, int cache_id,
                                     const AttentionShape& shape, float scale,
                                     const AttentionInput& in, const Activations& out);
 
-// Whether what the query heads of one kv head give is a whole number of quantized blocks of values.
+// Whether the results of the query heads of one kv head are a whole number of quantized blocks.
 bool QuantizesAttention(const AttentionShape& shape);
 
 }  // namespace kvant::graph

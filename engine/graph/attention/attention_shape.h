@@ -10,8 +10,8 @@
 
 namespace kvant::graph {
 
-// Sizes of latent attention (latent_nodes.h): a query head has `nope` numbers that are not rotated
-// and then `rope` that are; a position has a latent and `rope` rotated numbers.
+// Sizes of latent attention (latent_nodes.h): a query head has `nope` values that are not rotated
+// and then `rope` values that are; a position has a latent and `rope` rotated values.
 struct LatentShape {
   int64_t heads = 0;
   int64_t nope = 0;
@@ -28,7 +28,7 @@ struct LatentShape {
 
 enum class LatentForm : uint8_t { kAbsorbed, kExpanded };
 
-// What distances add to scores: cpu::DistanceBias, of all heads.
+// The terms that distances add to the scores of all heads: see cpu::DistanceBias.
 struct DistanceTable {
   int64_t least = 0;
   int64_t count = 0;
@@ -48,11 +48,12 @@ struct AttentionShape {
   cpu::WindowKind window_kind = cpu::WindowKind::kSliding;
   // A score of each head that takes part in the softmax and has no value, [heads]; empty: none.
   std::vector<float> sinks = {};
-  // Every row sees all positions that the cache layer holds: those of a source.
+  // Every row sees all positions that the cache layer holds: a source's positions.
   bool sees_all = false;
   DistanceTable distances = {};
-  // Of latent attention in absorbed form: a key is its value and k_dim more numbers. All heads have
-  // the same, so kv_heads only says in how many tasks they are taken.
+  // Latent attention in absorbed form: a key is the position's value, followed by k_dim more
+  // values. All heads share the keys and values, so kv_heads only says in how many tasks the heads
+  // are taken.
   std::optional<LatentShape> latent = {};
   bool as_few = false;  // cpu::FloatGemm::as_few
 
@@ -70,7 +71,7 @@ struct AttentionShape {
   }
 };
 
-// Where the vectors of a row lie. Keys and values are those of a pass without cache.
+// The places of a row's vectors. A pass without cache reads keys and values from `kv`.
 struct AttentionInput {
   ValueId queries = kNoValue;  // [heads][query_dim] from column 0 on
   ValueId kv = kNoValue;       // kNoValue: those of PassContext::source

@@ -70,7 +70,7 @@ std::vector<ShareWork> AttentionShares(const AttentionShape& shape, const PassSh
     double positions = 0;
     for (int64_t i = PlaceInTurn({share, shares}); i < tasks * slices; i += shares) {
       const TaskRows& task = rows[static_cast<size_t>(i / slices / shape.kv_heads)];
-      // A slice is some of the task's spans; the last one of these may be short.
+      // A slice is some of the task's spans; the last span may be short.
       const int64_t of_task = SpansOf(task.seen);
       const int64_t slice = i % slices;
       const int64_t first = task.seen.begin / cpu::kAttentionSpan;

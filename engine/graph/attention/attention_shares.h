@@ -26,7 +26,7 @@ inline int64_t SlicesOf(int64_t tasks, int64_t spans, int64_t shares) {
 // Rows with logits, or few beams, whose partial results there is room for at any length.
 inline constexpr int64_t kSlicedRows = 4;
 
-// What each share takes of a pass: `all`, dealt out by the positions that the rows of its tasks
+// The work of each share in a pass: `all`, dealt out by the positions that the rows of its tasks
 // see.
 std::vector<ShareWork> AttentionShares(const AttentionShape& shape, const PassShape& pass,
                                        const Work& all, int64_t shares);

@@ -1,6 +1,6 @@
 // Latent attention of passes in expanded form: the latents of all visible positions are multiplied
 // with the matrices of a head, span by span, and the rows attend to the keys and values that come
-// out. These live in a thread's scratch memory and nowhere else.
+// out, which live in a thread's scratch memory and nowhere else.
 //
 // A task is one head and a stretch of rows, which goes through the spans in order; where there are
 // fewer heads than threads, rows are cut, too, and a head's keys are made as often. A row's bits
@@ -99,7 +99,8 @@ class ExpandedAttentionNode final : public Node {
                          static_cast<double>(shape_.heads * (shape_.head_dim() + shape_.v_dim));
     }
   }
-  // By the positions that the rows of a share's tasks see, of a pass of one sequence.
+  // Shares are measured by the positions that the rows of their tasks see, in a pass of one
+  // sequence.
   std::vector<ShareWork> SharesOf(const PassShape& pass, int64_t shares) const override {
     Work all;
     AddWork(pass, all);

@@ -1,10 +1,10 @@
-// Which form of latent attention a pass has: the one place that decides it.
+// Decides, alone, which form of latent attention a pass has.
 #include "cpu/kernels/token_count.h"
 #include "engine/graph/attention/latent_nodes.h"
 
 namespace kvant::graph {
 
-// With h heads, latents of r numbers, and n, p and v for the parts of a head, rows that see `seen`
+// With h heads, latents of r values, and n, p and v for the parts of a head, rows that see `seen`
 // positions together cost in multiplications
 //   absorbed   h (rows r (n + v) + seen (2 r + p))
 //   expanded   h (end r (n + v) + seen (n + p + v))

@@ -6,8 +6,7 @@
 // There are two forms, equal in exact arithmetic:
 //   absorbed   q' = Wk^T q_nope; score = q' . c + q_pe . k_pe; out = Wv (sum of weight * c).
 //              Heads are query heads of one kv head.
-//   expanded   k = [Wk c, k_pe] and v = Wv c of every visible position; then attention head by
-//   head.
+//   expanded   k = [Wk c, k_pe] and v = Wv c of every visible position; then heads one by one.
 // A pass has one of them, for all its rows: FormOf.
 #pragma once
 
@@ -31,16 +30,17 @@ namespace kvant::graph {
 
 class MatMulObserver;
 
-// The form with fewer multiplications (bench/results/shapes.md has their times), for rows of
-// one sequence at the positions [end - rows, end). The absorbed one multiplies each row with the
-// matrices of the heads, and longer vectors with every position that a row sees; the expanded one
+// The form with fewer multiplications (bench/results/shapes.md has their times), for rows of one
+// sequence at the positions [end - rows, end). The absorbed form multiplies each row with the
+// matrices of the heads, and longer vectors with every position that a row sees; the expanded form
 // multiplies every visible position with the matrices. Passes of few tokens are always absorbed, so
-// that a row's bits do not depend on its company, and so are those whose latents are a device's.
+// that a row's bits do not depend on its company. Passes whose latents are a device's are always
+// absorbed, too.
 LatentForm FormOf(const LatentShape& shape, int64_t rows, int64_t end);
 LatentForm FormOf(const LatentShape& shape, const PassContext& pass);
 LatentForm FormOf(const LatentShape& shape, const PassShape& pass, const PassShape::Part& part);
 
-// A matrix for each head: `rows` adjacent rows of a tensor, those of head 0 from row `first` on and
+// A matrix for each head: `rows` adjacent rows of a tensor, for head 0 from row `first` on, and
 // `stride` rows from one head to the next.
 struct HeadMatrices {
   const formats::GgufTensor* tensor = nullptr;
@@ -80,22 +80,24 @@ std::unique_ptr<Node> MakeObserveHeads(MatMulObserver& observer, std::string nam
                                        const HeadColumns& in, int64_t heads, int64_t cols,
                                        int observed);
 
-// Of passes in absorbed form: out of each head = its matrix . in of the head. The input is read as
-// `records`, [heads] for each row, where the matrices multiply int8, else as floats.
+// Multiplies heads in passes that have the absorbed form: out of each head = its matrix . in of the
+// head. The input is read as `records`, [heads] for each row, where the matrices multiply int8,
+// else as floats.
 std::unique_ptr<Node> MakeHeadMatMul(const cpu::KernelTable& kernels,
                                      const cpu::FloatGemm& float_gemm, std::string name,
                                      const LatentShape& shape, const HeadMatrices& matrices,
                                      const HeadColumns& in, ValueId records,
                                      const HeadColumns& out);
 
-// Of passes in absorbed form: out = the weighted latents of each head, [heads][latent] floats, and
-// `records`, [heads] for each row, where that is a value. `kv` holds the rows of a pass without
-// cache.
+// Attends in passes that have the absorbed form: out = the weighted latents of each head,
+// [heads][latent] floats, and `records`, [heads] for each row, where that is a value. `kv` holds
+// the rows of a pass without cache.
 std::unique_ptr<Node> MakeAbsorbedAttention(const cpu::KernelTable& kernels, int cache_id,
                                             const LatentShape& shape, float scale, ValueId absorbed,
                                             const HeadColumns& kv, ValueId out, ValueId records);
 
-// Of passes in expanded form: out = the attention of queries [heads][nope + rope], [heads][v_dim].
+// Attends in passes that have the expanded form: out = the attention of queries [heads][nope +
+// rope], [heads][v_dim].
 std::unique_ptr<Node> MakeExpandedAttention(const cpu::KernelTable& kernels,
                                             const cpu::FloatGemm& float_gemm, int cache_id,
                                             const LatentShape& shape, float scale,

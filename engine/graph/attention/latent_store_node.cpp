@@ -1,6 +1,6 @@
-// What happens to queries and to rows [c, k_pe] of latent attention between the products that make
-// them and the attention: the rotary embedding, the turn of vectors that are stored as int8, the
-// write into the cache, and what the absorbed form needs of a query.
+// Prepares queries and rows [c, k_pe] of latent attention, between the products that make them and
+// the attention: applies the rotary embedding, rotates vectors that are stored as int8, writes into
+// the cache, and makes the parts of a query that the absorbed form needs.
 #include <algorithm>
 #include <vector>
 
@@ -100,7 +100,7 @@ class LatentStoreNode final : public Node {
                          place.value_scale);
   }
 
-  // Of some heads of a row.
+  // Prepares some heads of a row.
   void Prepare(const PassContext& pass, int64_t row, const Range& heads) const {
     const bool absorbed = FormOf(shape_, pass) == LatentForm::kAbsorbed;
     const bool turned = pass.kv != nullptr && pass.kv->shape(store_.cache_id).rotate_keys;

@@ -1,5 +1,5 @@
-// What happens to queries, keys and values between their product and the attention: norms of heads,
-// the rotary embedding, the turn of vectors that are stored as int8, and the write into the cache.
+// Prepares queries, keys and values between their product and the attention: norms heads, applies
+// the rotary embedding, rotates vectors that are stored as int8, and writes into the cache.
 #include <algorithm>
 #include <cmath>
 #include <iterator>

@@ -39,7 +39,7 @@ cuda::Address AddressOf(const T* pointer) {
   return reinterpret_cast<cuda::Address>(pointer);
 }
 
-// What is stored is no part of the rows with queries.
+// Whether the rows that are stored are other rows than the ones with queries.
 bool StoresOthers(const DeviceAttentionCall& call) {
   return call.stored != nullptr && call.stored != call.rows;
 }
@@ -74,7 +74,7 @@ Result<std::unique_ptr<DeviceAttention>> DeviceAttention::Create(
 }
 
 DeviceAttention::~DeviceAttention() {
-  // What is under way reads memory that goes now.
+  // The device may still read memory that is freed now, so wait for it.
   space_->Do([](cuda::Device& device) { return device.Wait(cuda::Stream::kWork); });
   space_->Do([](cuda::Device& device) { return device.Wait(cuda::Stream::kResults); });
 }

@@ -36,7 +36,7 @@ class DeviceSpace;
 
 namespace kvant::graph {
 
-// What an attention node asks for.
+// The request of an attention node.
 struct DeviceAttentionCall {
   uint64_t ticket = 0;  // greater than that of every call before; the same for all members
   int cache_id = 0;
@@ -47,10 +47,10 @@ struct DeviceAttentionCall {
   const float* rows = nullptr;
   int64_t row_count = 0;
   int64_t row_floats = 0;
-  // What is still to be done to the rows; empty: nothing.
+  // The preparation that the rows still need; empty: none.
   std::function<void()> prepare = {};
-  // Rows, as many, whose keys and values are stored: those of all kv heads from these columns on.
-  // They may be `rows`; null: nothing is stored.
+  // `row_count` rows whose keys and values are stored: the keys of all kv heads from key_column on,
+  // the values from value_column on. They may be `rows`; null: nothing is stored.
   const float* stored = nullptr;
   int64_t stored_floats = 0;
   int64_t key_column = 0;
@@ -62,7 +62,7 @@ struct DeviceAttentionCall {
 // Sizes are rounded up to a power of two, so that buffers seldom grow.
 inline size_t BitCeil(int64_t number) { return std::bit_ceil(static_cast<size_t>(number)); }
 
-// Bytes of the partial results of a call of few rows, each of which sees at most so many spans of
+// Bytes of the partial results of a call of few rows, each of which sees at most `spans` spans of
 // cuda::kSpanPositions. Both are rounded up, so that buffers seldom grow.
 size_t DevicePartialBytes(const AttentionShape& shape, int64_t rows, int64_t spans);
 
@@ -100,7 +100,7 @@ class DeviceAttention {
   Stats stats() const;
 
  private:
-  // What a pass is for the layers of a group, in pinned memory and on the device.
+  // The description of a pass for the layers of a group, in pinned memory and on the device.
   struct Tables {
     cuda::Memory host;
     cuda::Memory memory;
@@ -127,7 +127,7 @@ class DeviceAttention {
     }
     cuda::PassTables OnDevice() const;
   };
-  // A node's numbers by head.
+  // A node's constants by head.
   struct Constants {
     cuda::Memory slopes, sinks, distances;
   };
@@ -148,7 +148,7 @@ class DeviceAttention {
   // Adds what the rows of the work see to the last piece.
   void AddWork(const kv::PassView& view, const kv::PassView::Work& work, Tables& tables,
                std::span<const int64_t> positions);
-  // The rows that are done once so many thread blocks of a pass are.
+  // The rows that are done once `block` thread blocks of a pass are done.
   int64_t RowsBefore(Tables& tables, int64_t block, const cuda::AttentionPlan& plan,
                      const cuda::AttentionParams& params) const;
   // Makes room; recorded graphs, which know the old addresses, go.

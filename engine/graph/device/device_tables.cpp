@@ -1,5 +1,5 @@
-// What a pass is, as the kernels of a device read it: positions, the blocks that rows are stored
-// in, pieces of work, and who sees what.
+// Describes a pass for the kernels of a device: positions, the blocks that rows are stored in,
+// pieces of work, and which rows see which positions.
 #include <algorithm>
 #include <cstring>
 
@@ -190,7 +190,7 @@ void DeviceAttention::AddWork(const kv::PassView& view, const kv::PassView::Work
                   [](cuda::Hidden& range) { range.rows = ~0u; });
     return;
   }
-  // Runs are joined, so those of several parts are not in the order of positions.
+  // Runs are joined, so the runs of several parts are not in the order of positions.
   std::stable_sort(
       entries + piece.entries_begin, entries + piece.entries_end,
       [](const cuda::Entry& a, const cuda::Entry& b) { return a.position < b.position; });

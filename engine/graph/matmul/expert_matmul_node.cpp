@@ -16,7 +16,7 @@
 namespace kvant::graph {
 namespace {
 
-// What reading and unpacking the weights of a tile takes, in rows that are multiplied with it.
+// The time to read and unpack the weights of a tile, in rows that are multiplied with the tile.
 constexpr int64_t kRowsPerTile = 8;
 
 // Rows [begin, end) of a routed value.
@@ -70,7 +70,7 @@ class ExpertProduct {
   }
 
   // The products of an expert's rows with some of its weight rows. Matrices that follow each other
-  // with the same `arranged` find the activations that the one before has arranged.
+  // and share `arranged` arrange their activations once.
   void Run(const PassContext& pass, const ThreadPool::Member& member, size_t operand,
            int64_t expert, const ExpertRows& rows, const Range& weight_rows,
            cpu::ArrangedActivations& arranged) const {
@@ -99,7 +99,7 @@ class ExpertProduct {
            kernels_.front()->takes_pairs;
   }
   // The products of an expert's rows with `gates` of the first operand and with the rows of the
-  // last one that lie `up` after these: take(row, first gate, count, gates, ups) gets them in
+  // last operand that lie `up` after them: take(row, first gate, count, gates, ups) gets them in
   // parts.
   template <class Take>
   void RunPair(const PassContext& pass, const ThreadPool::Member& member, int64_t expert,
@@ -128,7 +128,7 @@ class ExpertProduct {
     return bytes;
   }
 
-  // Tiles of so many weight rows of the experts that tokens use on average.
+  // Tiles of `tile` weight rows, for the experts that tokens use on average.
   int64_t UnitsOf(int64_t tokens, int64_t cols, int64_t tile) const {
     if (tokens == 0) return 0;
     const double used = ExpectedExperts(routed_.experts, routed_.used, tokens);

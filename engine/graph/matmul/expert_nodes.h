@@ -1,17 +1,18 @@
-// The nodes of a mixture of experts. A router chooses a few of many experts for each token, and
-// the token's row is multiplied with the matrices of these. The rows of all tokens are brought into
-// the order of the experts, so that an expert's weights are read once in a pass for all its rows:
+// The nodes of a mixture of experts. A router chooses a few of many experts for each token, and the
+// token's row is multiplied with the matrices of the chosen experts. The rows of all tokens are
+// brought into the order of the experts, so that an expert's weights are read once in a pass for
+// all its rows:
 //
 //   logits -> choose -> sort -> gather -> gated unit and down product of each expert -> sum
 //
 // A routed value has `used` rows for each token of the pass (Value::per_row). Rows of one expert
 // follow each other in the order of the tokens; expert e has rows [offsets[e], offsets[e + 1]).
 //
-// What the experts add to a token depends on that token alone, bit for bit. The kernels give a row
-// the same bits whatever rows are multiplied with it; which of their two arithmetics is used, for
-// few tokens or for many, follows from the tokens of the pass (RowCounts), as in products without
-// experts, and never from how many rows an expert happens to have; no library is called, whose
-// result might depend on the number of rows; and results are summed in the order of rank.
+// The result of the experts for a token depends on that token alone, bit for bit. The kernels give
+// a row the same bits whatever rows are multiplied with it. The tokens of the pass (RowCounts)
+// decide which of two arithmetics the kernels use, for few tokens or for many, as in products
+// without experts; the number of rows that an expert happens to have never does. No library is
+// called, whose result might depend on the number of rows. Results are summed in the order of rank.
 #pragma once
 
 #include <cstdint>
@@ -40,12 +41,13 @@ enum class Gating : uint8_t {
   kSoftmaxOfChosen,  // over the experts that are chosen, which have the largest logits
   kSigmoid,
   kSqrtSoftplus,  // sqrt(log(1 + exp(logit)))
-  // Each expert in turn, the best of those that are left: over these, but without those that are
-  // further below it than the jitter allows (Liu et al. 2024, arXiv 2409.12136, without sampling).
+  // Chooses the experts one by one, the best of the experts that are left. Its weight is its share
+  // of a softmax over the experts that are left, without the ones that are further below it than
+  // the jitter allows (Liu et al. 2024, arXiv 2409.12136, without sampling).
   kSparseMixer,
 };
 
-// What a group of experts is chosen by.
+// The score that a group of experts is chosen by.
 enum class GroupScore : uint8_t { kMax, kSumOfTopTwo };
 
 struct ExpertGroups {
@@ -54,14 +56,14 @@ struct ExpertGroups {
   GroupScore score = GroupScore::kMax;
 };
 
-// What an expert's weight multiplies.
+// The vector that an expert's weight multiplies.
 enum class Weighs : uint8_t {
   kResult,
   kInput,  // the token's row, as the expert sees it
 };
 
-// The choice of a token's experts: those with the largest weight + selection bias. Their weights,
-// without that bias, are normalized and scaled.
+// The choice of a token's experts: the experts with the largest weight + selection bias. Their
+// weights, without that bias, are normalized and scaled.
 struct Routing {
   int64_t experts = 0;
   int64_t used = 0;  // experts of a token
@@ -75,7 +77,7 @@ struct Routing {
   float jitter = 0;
 };
 
-// Which experts the tokens of a pass have, and in which order their rows lie.
+// The experts of a pass's tokens, and the order in which their rows lie.
 struct RoutedRows {
   int64_t experts = 0;
   int64_t used = 0;
@@ -107,12 +109,13 @@ std::unique_ptr<Node> MakeChooseExperts(std::string name, const Routing& routing
 std::unique_ptr<Node> MakeSortByExpert(std::string name, const RoutedRows& rows);
 
 // out, routed = the rows of `in`, in each of the forms that `out` has; multiplied by the weights of
-// their experts where these weigh the input.
+// their experts where the weights weigh the input.
 std::unique_ptr<Node> MakeGatherRows(const cpu::KernelTable& kernels, std::string name,
                                      const RoutedRows& rows, const Activations& in,
                                      const Activations& out);
 
-// As MakeGatedUnit with the matrices of each row's expert; in, gate_up and out are routed.
+// Makes a gated unit like MakeGatedUnit, with the matrices of each row's expert; in, gate_up and
+// out are routed.
 std::unique_ptr<Node> MakeExpertUnit(const cpu::KernelTable& kernels,
                                      const cpu::FloatGemm& float_gemm, std::string name,
                                      std::vector<ExpertOperand> operands, const RoutedRows& rows,
@@ -125,7 +128,7 @@ std::unique_ptr<Node> MakeExpertMatMul(const cpu::KernelTable& kernels,
                                        ExpertOperand operand, const RoutedRows& rows,
                                        const Activations& in, ValueId out);
 
-// What an expert that all tokens have adds to the sum.
+// The shared expert's part of the sum, which all tokens have.
 struct SharedProduct {
   ValueId product = kNoValue;  // kNoValue: there is none
   ValueId gate = kNoValue;     // its product is multiplied by the sigmoid of this value's

@@ -1,5 +1,5 @@
-// Gates that are nodes of their own: those of an attention's result, which come out of the same
-// matrix as its queries, and those that multiply inputs of a layer.
+// Gates that are nodes of their own: gates of an attention's result, which come out of the matrix
+// of its queries, and gates that multiply inputs of a layer.
 #pragma once
 
 #include <cstdint>

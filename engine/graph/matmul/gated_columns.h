@@ -1,5 +1,5 @@
-// What a gated unit, with or without experts, does with columns of gate and up that it has just
-// multiplied: product = activation(gate) * up, as floats and quantized.
+// The last step of a gated unit, with or without experts, on columns of gate and up that it has
+// just multiplied: product = activation(gate) * up, as floats and quantized.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace kvant::graph {
 
-// A second matrix whose products with a token go, beside those of the first, to
-// take(token, row, count, first, second), as cpu::MatMulPair says; it must outlive the pair.
+// A second matrix whose products with a token go, beside the products of the first, to take(token,
+// row, count, first, second), as cpu::MatMulPair says; it must outlive the pair.
 template <class Take>
 cpu::MatMulPair PairOf(const std::byte* weights, const Take& take) {
   return {
@@ -29,10 +29,10 @@ class GatedColumns {
   // Columns are cut at multiples of this, so that shares meet at the borders of cache lines of
   // codes.
   static constexpr int64_t kTile = 64;
-  // What they may be cut at: columns with one scale.
+  // Columns may be cut at multiples of this: so many have one scale.
   static constexpr int64_t kTileLeast = 32;
-  // With many tokens, so many columns are multiplied and then activated, while they are still in
-  // the cache: of 512 tokens, gate and up fill a second-level cache.
+  // With many tokens, kPiece columns are multiplied and then activated while they are still in the
+  // cache: gate and up of 512 tokens fill a second-level cache.
   static constexpr int64_t kPiece = 256;
 
   // A row of `gate_up` is [out.cols] gates, [out.cols] ups.
@@ -48,7 +48,7 @@ class GatedColumns {
 
   // The product of these rows and columns. Where no floats are asked for, it overwrites the gate.
   void Run(const PassContext& pass, const Range& rows, const Range& cols) const;
-  // The same for a row whose gates and ups in these columns lie elsewhere.
+  // Runs on a row whose gates and ups in these columns lie elsewhere.
   void RunRow(const PassContext& pass, int64_t row, const Range& cols, float* gate,
               const float* up) const;
 

@@ -38,7 +38,7 @@ class HeadProduct {
   void Run(int64_t head, const Range& weight_rows, const Rows& rows,
            std::span<std::byte> scratch) const;
 
-  // The work of `tokens` rows for each of so many heads.
+  // Adds the work of `tokens` rows for each of `heads` heads.
   void AddWork(int64_t heads, double tokens, Work& work) const;
   std::string Describe() const;
 

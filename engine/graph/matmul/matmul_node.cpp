@@ -110,8 +110,8 @@ class Product {
     return count == cpu::TokenCount::kMany && kernels_.front() == kernels_.back() &&
            kernels_.front()->takes_pairs;
   }
-  // Computes two such pieces of the same tokens: take(token, first row, count, products with rows
-  // of the first piece, with those of the second) gets them in parts.
+  // Computes two such pieces for one range of tokens: take(token, first row, count, products with
+  // rows of the first piece, products with rows of the second) gets them in parts.
   template <class Take>
   void RunPair(const PassContext& pass, const ThreadPool::Member& member, const Node& node,
                const std::array<Piece, 2>& pieces, const Take& take) const {
@@ -268,7 +268,7 @@ struct Tokens {
   cpu::TokenCount kind;
 };
 
-// What each share of a node takes: the sum of its pieces.
+// The work of each share of a node: the sum of its pieces.
 template <class ProductNode>
 std::vector<ShareWork> SharesOfPieces(const ProductNode& node, const Product& product,
                                       const PassShape& pass, int64_t shares) {

@@ -1,5 +1,5 @@
-// Which experts each token has, the order of their rows, and the rows' way there and back. The
-// loops over the experts of one token and over one row run once per token and have no kernel.
+// Chooses the experts of each token, sorts their rows, and moves the rows there and back. The loops
+// over the experts of one token and over one row run once per token and have no kernel.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -18,7 +18,7 @@ namespace {
 // Added to a sum of weights before dividing by it, as DeepSeek V3 does.
 constexpr float kWeightSumMin = 1e-20f;
 
-// How many values are normalized in the time that choosing takes for each expert.
+// Choosing takes as long, for each expert, as norming this many values.
 constexpr int64_t kValuesPerExpert = 16;
 
 // Floats of a cache line.
@@ -29,7 +29,7 @@ constexpr int64_t kLineFloats = 16;
 // Columns that are summed over all experts of a token before the next ones.
 constexpr int64_t kSumColumns = 256;
 
-// Values of integers lie in values of floats, which have the same size.
+// Values of integers lie in values of floats, which are as large.
 int32_t* Integers(const PassContext& pass, ValueId id) {
   return reinterpret_cast<int32_t*>(pass.Bytes(id));
 }

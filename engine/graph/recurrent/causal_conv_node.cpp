@@ -14,10 +14,10 @@
 namespace kvant::graph {
 namespace {
 
-// As in elementwise_nodes.cpp.
+// Pieces have the width that they have in elementwise_nodes.cpp.
 constexpr int64_t kConvColumns = 512;
 
-// What comes before the first position.
+// The row before the first position.
 constexpr std::array<float, kConvColumns> kZeroRow = {};
 
 class MultiplyColumnsNode final : public Node {
@@ -82,7 +82,7 @@ class CausalConvNode final : public Node {
 
   int64_t TailFloats() const override { return conv_.cols; }
 
-  // The state is the last rows; some may lie before those of the log.
+  // The state is the last rows; some may lie before the rows of the log.
   void ScanAgain(const PassContext& pass, const TailRange& range,
                  const ThreadPool::Member& member) const override {
     const PartStates part = PartStatesOf(pass, state_, 0);

@@ -21,11 +21,11 @@ struct PartStates {
   TailRows tail = {};             // what the last of these rows are kept in
   const float* before = nullptr;  // null: there are no positions before these rows
   float* after = nullptr;         // null: nothing is kept
-  KvType element = KvType::kF32;  // of the numbers of scans
+  KvType element = KvType::kF32;  // of the values of scans
 };
 
-// The panels of a scan in a slice of a state, each of so many numbers. What a slice holds is
-// counted in words of 32 bits, two numbers of F16 in each.
+// The panels of a scan in a slice of a state, each of `numbers` values. The size of a slice is
+// counted in words of 32 bits, each of which holds two values of F16.
 class ScanPanels {
  public:
   ScanPanels(const PartStates& part, int64_t numbers)

@@ -32,7 +32,8 @@ struct StateSlice {
   int64_t offset = 0;
 };
 
-// In rows of floats: the `cols` columns from `target` on are multiplied by those from `factor` on.
+// Multiplies, in rows of floats, the `cols` columns from `target` on by the columns from `factor`
+// on.
 std::unique_ptr<Node> MakeMultiplyColumns(std::string name, ValueId values, int64_t target,
                                           int64_t factor, int64_t cols);
 
@@ -56,10 +57,10 @@ std::unique_ptr<Node> MakeCausalConv(const cpu::KernelTable& kernels, std::strin
                                      CausalConv conv, StateSlice state, ValueId in,
                                      const Activations& out);
 
-// What the scan of a gated delta net needs besides queries, keys and values: in `qkv`, [key_heads]
-// queries, as many keys and the values, each query and key over its length, each query also over
-// sqrt(key_dim); in `out`, for each value head, exp(rate * softplus(decay column of `in` + bias)),
-// and then for each sigmoid(gain column of `in`).
+// The inputs of a gated delta net's scan. `qkv` becomes [key_heads] queries, as many keys and the
+// values; each query and key is divided by its length, each query also by sqrt(key_dim). `out`
+// becomes exp(rate * softplus(decay column of `in` + bias)) for each value head, and then
+// sigmoid(gain column of `in`) for each value head.
 struct DeltaGates {
   int64_t key_heads = 0;
   int64_t key_dim = 0;
@@ -71,8 +72,8 @@ struct DeltaGates {
 std::unique_ptr<Node> MakeDeltaGates(const cpu::KernelTable& kernels, std::string name,
                                      DeltaGates gates, ValueId in, ValueId qkv, ValueId out);
 
-// What the scan of Mamba 2 needs besides x, b and c: in `out`, for each head, exp(rate * step), and
-// then for each the step, softplus(column of `in` + bias).
+// The inputs of Mamba 2's scan besides x, b and c. `out` becomes exp(rate * step) for each head,
+// and then the step, softplus(column of `in` + bias), for each head.
 struct StepGates {
   int64_t first = 0;        // the first column of `in`
   WeightVector rates = {};  // [heads]
@@ -107,13 +108,13 @@ struct ScanValues {
   ValueId in = kNoValue;     // queries, keys and values
   ValueId gates = kNoValue;  // [heads] decays, [heads] gains; or [heads][depth] decays
   ValueId out = kNoValue;    // [heads][cols]
-  // Of kWkv7: [heads][depth] erasers, as many writers.
+  // [heads][depth] erasers, then as many writers, for kWkv7.
   ValueId erasers = kNoValue;
 };
 std::unique_ptr<Node> MakeScan(const cpu::KernelTable& kernels, std::string name, ScanShape shape,
                                StateSlice state, const ScanValues& values);
 
-// In place, in the columns [0, cols): log(1 + exp(x)).
+// Computes log(1 + exp(x)) in place, in the columns [0, cols).
 std::unique_ptr<Node> MakeSoftplus(std::string name, ValueId values, int64_t cols);
 
 // The scan of Mamba 1: a state [depth] for each column, with steps of its own. It lies as panels of

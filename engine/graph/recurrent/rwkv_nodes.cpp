@@ -224,7 +224,7 @@ class Wkv7ResultNode final : public Node {
   }
 
  private:
-  // A sum is kept in so many lanes, whatever the width of vectors.
+  // A sum is kept in this many lanes, whatever the width of vectors.
   static constexpr int64_t kBonusLanes = 16;
 
   static std::vector<ValueId> Writes(const Wkv7Result& result, const Activations& out) {

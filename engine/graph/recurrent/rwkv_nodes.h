@@ -17,7 +17,7 @@ struct KernelTable;
 
 namespace kvant::graph {
 
-// Mixes of each row with the one before it in its sequence, which is zeros before the first:
+// Mixes each row with the row before it in its sequence, which is zeros before the first row:
 //   out = row + (factors + deltas) * (row before - row)
 // Its state is the last row, [cols]. Of several nodes with the same state, one keeps it.
 struct TokenMix {
@@ -37,8 +37,8 @@ struct TokenMix {
 std::unique_ptr<Node> MakeTokenMix(const cpu::KernelTable& kernels, std::string name, TokenMix mix,
                                    ValueId in);
 
-// Makes of `rkv`, the queries, keys and values of all heads, and of `rates`, as wide as one of
-// these, what the scan of RWKV 7 reads:
+// Makes the inputs of RWKV 7's scan from `rkv`, the queries, keys and values of all heads, and from
+// `rates`, which are as wide as the keys of all heads:
 //   u = key * erased, over its length in each head; erasers = -u, writers = u * rates
 //   key = key * (1 + kept * (rates - 1))
 //   value = value + mixes * (first value - value)

@@ -15,7 +15,7 @@
 namespace kvant::graph {
 namespace {
 
-// As in torch: beyond it the function is x to the last bit.
+// torch takes this limit, too: beyond it the function is x to the last bit.
 constexpr float kSoftplusLinear = 20.0f;
 
 float Softplus(float x) { return x > kSoftplusLinear ? x : std::log1p(std::exp(x)); }
@@ -62,7 +62,7 @@ class DeltaGatesNode final : public Node {
 
  private:
   static constexpr float kLengthEpsilon = 1e-6f;
-  // As many values are normed in the time that the gates of a head take.
+  // The gates of a head take as long as norming this many values.
   static constexpr int64_t kValuesPerGate = 256;
 
   void SetGates(const float* in, float* out) const {
@@ -109,7 +109,7 @@ class StepGatesNode final : public Node {
   std::string Describe() const override { return fmt::format("{} steps", gates_.rates.size()); }
 
  private:
-  // As many values are normed in the time that the step of a head takes.
+  // The step of a head takes as long as norming this many values.
   static constexpr int64_t kValuesPerStep = 256;
 
   StepGates gates_;
@@ -283,7 +283,7 @@ class ScanNode final : public Node {
     if (!shape_.skips.empty()) AddSkips(task, shape_.skips[static_cast<size_t>(head)]);
   }
 
-  // What goes past the state.
+  // Adds the values that go past the state.
   static void AddSkips(const cpu::ScanTask& task, float factor) {
     for (int64_t row = 0; row < task.rows; ++row) {
       const float* value = task.values + row * task.value_stride;

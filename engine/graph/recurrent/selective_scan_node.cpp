@@ -16,7 +16,7 @@
 namespace kvant::graph {
 namespace {
 
-// As in torch: beyond it the function is x to the last bit.
+// torch takes this limit, too: beyond it the function is x to the last bit.
 constexpr float kStepLinear = 20.0f;
 
 class SoftplusNode final : public Node {
@@ -47,7 +47,7 @@ class SoftplusNode final : public Node {
 
  private:
   static constexpr int64_t kPiece = 256;
-  // As many values are normed in the time that one softplus takes.
+  // One softplus takes as long as norming this many values.
   static constexpr int64_t kValuesPerSoftplus = 64;
 
   ValueId values_;

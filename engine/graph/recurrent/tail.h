@@ -1,6 +1,6 @@
 // A log of what the last rows of a sequence gave to its states. From a state at an earlier position
-// and the rows after it, the state at any of these rows follows without a product with weights: the
-// nodes that change states do so again (Node::ScanAgain), with the same bits.
+// and the rows after it, the state at any row follows without a product with weights: the nodes
+// that change states do so again (Node::ScanAgain), and get the same bits.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct TailRows {
   float* Row(int64_t position) const { return rows + position % slots * stride; }
 };
 
-// Rows of a log: those of the positions [begin, end).
+// The rows of a log at the positions [begin, end).
 struct TailRange {
   TailRows tail;
   int64_t begin = 0;

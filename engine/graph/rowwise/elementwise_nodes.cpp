@@ -67,7 +67,7 @@ class ActivateNode final : public Node {
   }
 
  private:
-  // As many values are normed in the time that one activation takes.
+  // One activation takes as long as norming this many values.
   static constexpr int64_t kValuesPerActivation = 4;
 
   static std::vector<ValueId> Writes(ValueId in, const Activations& out) {

@@ -7,8 +7,8 @@
 namespace kvant::graph {
 namespace {
 
-// As in the kernels: a sum is kept in sixteen lanes, which the compiler turns into vectors of any
-// width without moving a bit.
+// The kernels, too, keep a sum in sixteen lanes, which the compiler turns into vectors of any width
+// without moving a bit.
 constexpr int64_t kMeanLanes = 16;
 
 float MeanOf(const float* x, int64_t cols) {

@@ -26,8 +26,9 @@ class MatMulObserver {
   virtual void Observe(int input, const float* values, int64_t stride, int64_t rows,
                        const Range& columns) = 0;
 
-  // The same for matrices that each hold those of `experts` experts: expert e is multiplied with
-  // the rows [offsets[e], offsets[e + 1]) of the input. An observer may leave experts alone.
+  // While the plan is built: each of the tensors holds the matrices of `experts` experts, and
+  // expert e is multiplied with the rows [offsets[e], offsets[e + 1]) of the input. An observer may
+  // leave experts alone.
   virtual std::optional<int> WatchExperts(std::span<const std::string> weights, int64_t cols,
                                           int64_t experts) {
     (void)weights;

@@ -1,7 +1,7 @@
-// Rotary position embedding as data: which pairs of a head turn, and by how much a position turns
-// them.
+// Rotary position embedding as data: which pairs of a head rotate, and by which angle at each
+// position.
 //
-// Pair i of position p turns by p * frequency[i], with
+// Pair i of position p rotates by p * frequency[i], with
 //   frequency[i] = base^(-2 i / n_rot) / (linear_factor * factors[i]).
 // Sources: Su et al. 2021 (arXiv 2104.09864); linear scaling: Chen et al. 2023 (arXiv 2306.15595);
 // per-pair factors: the Llama 3.1 and LongRoPE (arXiv 2402.13753) model definitions.

@@ -51,7 +51,7 @@ class EmbedNode final : public Node {
   ValueId out_;
 };
 
-// How many values are normalized in the time that the cosine and sine of one angle take.
+// The cosine and sine of one angle take as long as norming this many values.
 constexpr int64_t kValuesPerAngle = 128;
 
 class RopeTableNode final : public Node {

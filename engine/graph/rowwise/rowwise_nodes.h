@@ -24,12 +24,12 @@ class MatMulObserver;
 // out = scale * the rows of the embedding table for the pass's tokens.
 std::unique_ptr<Node> MakeEmbed(const formats::GgufTensor& table, float scale, ValueId out);
 
-// What a convolution over three neighbours reads, as rows for a product: column 3 c + t of row r is
-// number c of row `stride` r + t - 1 of `in`, and 0 before the first row and behind the last. `in`
-// has `cols` columns.
+// Gathers the inputs of a convolution over three neighbours as rows for a product: column 3 c + t
+// of row r is value c of row `stride` r + t - 1 of `in`, and 0 before the first row and behind the
+// last. `in` has `cols` columns.
 std::unique_ptr<Node> MakeGatherTaps(std::string name, ValueId in, int64_t cols, int64_t stride,
                                      ValueId out);
-// The same, with stride 1, of the pass's frames of `cols` numbers.
+// Gathers, with stride 1, from the pass's frames of `cols` values.
 std::unique_ptr<Node> MakeGatherFrames(std::string name, int64_t cols, ValueId out);
 
 // cos_sin = [n_rot / 2] cosines and [n_rot / 2] sines of every row's position, by the angles
@@ -65,7 +65,7 @@ std::unique_ptr<Node> MakeObserve(MatMulObserver& observer, std::string name,
 std::unique_ptr<Node> MakeActivate(const cpu::KernelTable& kernels, std::string name,
                                    cpu::Activation activation, ValueId in, const Activations& out);
 
-// In rows of `cols` floats: values = factor * values; values within [-limit, limit].
+// Changes rows of `cols` floats: values = factor * values; values within [-limit, limit].
 std::unique_ptr<Node> MakeScale(std::string name, float factor, ValueId values, int64_t cols);
 std::unique_ptr<Node> MakeClamp(std::string name, float limit, ValueId values, int64_t cols);
 

@@ -12,7 +12,7 @@
 namespace kvant::graph {
 namespace {
 
-// What mean squares of products are taken for at least, as the model's definition has it.
+// The least mean square that products are taken to have, as in the model's definition.
 constexpr double kMeanSquareMin = 1e-5;
 
 double MeanSquare(const float* x, int64_t count) {
@@ -21,7 +21,7 @@ double MeanSquare(const float* x, int64_t count) {
   return sum / static_cast<double>(count);
 }
 
-// What a product is multiplied by to be as long as a vector with this root mean square.
+// The factor that makes a product as long as a vector with the root mean square `target`.
 float LengthFactor(double target, const float* product, int64_t count) {
   return static_cast<float>(target /
                             std::sqrt(std::max(MeanSquare(product, count), kMeanSquareMin)));
@@ -52,7 +52,7 @@ class StreamNode : public Node {
  protected:
   virtual void RunRow(const PassContext& pass, int64_t row) const = 0;
 
-  // coefs . tanh(router), as many numbers as `coefs` has rows.
+  // out = coefs . tanh(router); `coefs` has a row for each value of `out`.
   void Route(const WeightVector& coefs, const float* router, float* out) const {
     std::array<float, kStreamsMax> turned;
     for (int64_t i = 0; i < shape_.count; ++i) {

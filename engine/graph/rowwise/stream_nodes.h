@@ -1,6 +1,6 @@
 // Nodes of a model with several streams (alternating updates, Baykal et al. 2023, arXiv
 // 2301.13310): layers compute on one row x of a token, and streams s[0] to s[n - 1] of the same
-// size follow by numbers that depend on the token:
+// size follow by factors that depend on the token:
 //   predict   s[j] += sum over i of p[j][i] * s[i];  x = s[0]     p = predict_coef . tanh(router)
 //   correct   s[j] += (1 + c[j]) * (x - s[0]);  x = s[0]          c = correct_coef . tanh(router)
 // Before the first layer s[0] is x and the others are products of it, each as long as x; behind the
@@ -39,7 +39,7 @@ std::unique_ptr<Node> MakeBeginStreams(const StreamShape& shape, ValueId x, Valu
 std::unique_ptr<Node> MakeEndStreams(const StreamShape& shape, ValueId streams, ValueId products,
                                      ValueId x);
 
-// As above; `coefs` is [count * count][count], `router` has `count` numbers.
+// As above; `coefs` is [count * count][count], `router` has `count` values.
 std::unique_ptr<Node> MakePredictStreams(std::string name, const StreamShape& shape,
                                          WeightVector coefs, ValueId router, ValueId streams,
                                          ValueId x);
@@ -53,8 +53,8 @@ std::unique_ptr<Node> MakeCorrectStreams(std::string name, const StreamShape& sh
 std::unique_ptr<Node> MakeAddToStreams(std::string name, const StreamShape& shape, ValueId in,
                                        ValueId streams);
 
-// For a feed-forward with few active gates: gate_up = [cols] gates, [cols] ups;
-// out = activation(max(0, gate - mean - deviation * scale)) * up, with mean and standard deviation
+// Gates a feed-forward with few active gates: gate_up = [cols] gates, [cols] ups; out =
+// activation(max(0, gate - mean - deviation * scale)) * up, with mean and standard deviation
 // (divided by cols) of the row's gates, as floats and quantized as far as `out` asks. Afterwards
 // gate_up is undefined.
 std::unique_ptr<Node> MakeSparseGate(const cpu::KernelTable& kernels, std::string name,
