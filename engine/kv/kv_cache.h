@@ -1,6 +1,6 @@
 // The KV cache: blocks of 32 positions in one pool per group of cache layers, and a block table per
 // sequence and group. It is an accounting of blocks (accounting/ledger.h) whose contents lie in
-// stores (stores/store.h); layers with the same policy, heads, dimensions and formats form a group,
+// stores (stores/store.h); layers that share policy, heads, dimensions and formats form a group,
 // and a block number is valid for all layers and heads of its group.
 //
 // Thread-safety: one thread changes tables between passes; PassView (pass_view.h) is read-only
@@ -55,7 +55,7 @@ class Cache : public Ledger {
   // Calls visit for the memory of each group that has memory of the host.
   void VisitMemory(const std::function<void(std::span<std::byte> memory)>& visit) const;
 
-  // What was written through open blocks is where passes read it.
+  // Puts the bytes that were written through open blocks where passes read them.
   void Settle();
   // The first error of a store whose memory may fail; what the cache holds is then not to be used.
   Status status() const;

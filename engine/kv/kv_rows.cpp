@@ -1,4 +1,4 @@
-// Finds a token's numbers in key tiles and value tiles (cpu/kernels/attention.h), and copies them
+// Finds a token's values in key tiles and value tiles (cpu/kernels/attention.h), and copies them
 // from and to plain rows.
 #include "engine/kv/kv_rows.h"
 

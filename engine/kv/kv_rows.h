@@ -25,8 +25,8 @@ struct CacheHead {
 // The table entry that holds a position, or null.
 const TableEntry* EntryAt(const BlockTable& table, int64_t position);
 
-// The stored numbers of a token that `entry` holds, bit for bit: `elements` are k_dim or v_dim
-// numbers of the group's type in order; `scale` is set for q8, and 0 else.
+// The stored values of a token that `entry` holds, bit for bit: `elements` are k_dim or v_dim
+// values of the group's type in order; `scale` is set for q8, and 0 else.
 void ReadKeyRow(const Cache& cache, CacheHead at, const TableEntry& entry, int64_t position,
                 std::byte* elements, float* scale);
 void ReadValueRow(const Cache& cache, CacheHead at, const TableEntry& entry, int64_t position,
@@ -46,7 +46,7 @@ struct Row {
   int64_t position;
 };
 
-// The key or value as floats, turned back where the group stores it rotated.
+// The key or value as floats, rotated back where the group stores it rotated.
 void LoadKey(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* key);
 void LoadValue(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* value);
 
@@ -63,7 +63,7 @@ struct RowMove {
   int64_t distance;
 };
 
-// Moves a layer's rows: values as they are, keys turned back by `distance` positions, which rounds
+// Moves a layer's rows: values as they are, keys rotated back by `distance` positions, which rounds
 // them once more (q8: quantizes them again). `frequencies` are the layer's [n_rot / 2] radians per
 // position; none where it has no rope: its keys then move as they are, to the bit.
 void MoveRows(const Cache& cache, const cpu::KernelTable& kernels, int layer, const RowMove& move,

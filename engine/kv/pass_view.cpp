@@ -170,7 +170,7 @@ void PassView::AddBlocks(GroupId group, size_t first, size_t end, int64_t number
   }
 }
 
-// Of the runs from number `added` on, joins each with the earlier run that it continues in memory
+// Joins each of the runs from number `added` on with the earlier run that it continues in memory
 // and that the same rows may see.
 void PassView::JoinRuns(std::vector<BlockRun>& runs, size_t added) {
   for (size_t i = added; i < runs.size();) {

@@ -1,5 +1,6 @@
-// What kernels see of the cache during one pass: for every part of it, where its rows are stored,
-// and for every group the attention work, each piece with the runs of blocks that its rows may see.
+// The cache during one pass, as kernels see it: for every part of the pass, where its rows are
+// stored, and for every group the attention work, each piece with the runs of blocks that its rows
+// may see.
 //
 // Parts that follow each other and begin with the same block are a cluster and are attended to
 // together: every block is then in one run with a bit for each row that may see it, so what
@@ -38,8 +39,8 @@ struct RowTile {
 
 class PassView {
  public:
-  // For passes of at most `parts` parts and `rows` rows. The pass of a source that is being encoded
-  // has one part, with a sequence of no positions that has the source's tables.
+  // Makes a view for passes of at most `parts` parts and `rows` rows. The pass of a source that is
+  // being encoded has one part, with a sequence of no positions that has the source's tables.
   PassView(const Cache& cache, int64_t parts, int64_t rows);
 
   // Describes sequences with their reserved positions, in the order of their rows.
@@ -59,7 +60,7 @@ class PassView {
     float* after;
   };
   StatePlace StateOf(int layer, int part) const;
-  // What the scans of a layer with a state keep their numbers as.
+  // The type in which the scans of a layer with a state keep their values.
   KvType StateType(int layer) const { return shape(layer).k_type; }
 
   // Where a token of a tile's part stores its key and value.
@@ -75,7 +76,7 @@ class PassView {
   // The block that it is in.
   BlockId BlockOf(int layer, int part, int64_t position) const;
   // Whether the part's rows are to be stored. False where a replay leaves the layer's group alone,
-  // because the group still holds these positions.
+  // because the group still holds the positions.
   bool Stores(int layer, int part) const {
     const Sequence& sequence = *parts_[static_cast<size_t>(part)].sequence;
     const GroupId group = group_of_layer(layer);
@@ -99,8 +100,8 @@ class PassView {
   // The end of the last position among the runs of a piece of work.
   int64_t EndOf(int layer, const Work& work) const;
 
-  // The same runs as blocks, for whoever does not read them on the CPU: `count` positions from
-  // first_position on, in blocks of consecutive numbers, in the order of positions.
+  // Runs as blocks, for readers other than the CPU's kernels: `count` positions from first_position
+  // on, in blocks of consecutive numbers, in the order of positions.
   struct BlockRun {
     BlockId block;
     int64_t first_position;

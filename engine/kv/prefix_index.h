@@ -39,12 +39,12 @@ class PrefixIndex {
   // `source`: the number of what it reads, and 0 for sequences that read nothing.
   void Find(std::span<const TokenId> tokens, Sequence& sequence, uint64_t source = 0);
 
-  // Adds the full blocks of a sequence that has processed just these tokens.
+  // Adds the full blocks of a sequence that has processed exactly `tokens`.
   void Add(std::span<const TokenId> tokens, const Sequence& sequence,
            States states = States::kAdded, uint64_t source = 0);
 
-  // Give up the least recently used leaf, or the state of the node that was used least recently
-  // among those with one. False if there is none.
+  // Gives up the least recently used leaf, or the state of the node that was used least recently
+  // among nodes with a state. False if there is none.
   bool GiveUpLeaf();
   bool GiveUpState();
 
@@ -68,7 +68,7 @@ class PrefixIndex {
     bool has_states = false;
   };
 
-  // What a block stands behind.
+  // The place of a block: the block before it, and its sequence's source.
   struct Place {
     Node parent = kRoot;
     uint64_t source = 0;

@@ -53,12 +53,12 @@ inline constexpr uint8_t kSessionGivenByTokens = 2;
 // A group's numbers in the header, from kv_heads to its number of layers.
 std::array<int32_t, 8> SessionShape(const GroupShape& shape);
 
-// What an encoder has read.
+// The input of an encoder.
 enum class SourceKind : uint8_t { kTokens = 1, kFrames = 2 };
 
 struct SavedSource {
   SourceKind kind;
-  std::span<const std::byte> input;  // ids or numbers
+  std::span<const std::byte> input;  // ids or floats
   uint64_t hash;                     // XXH64 of the input
   const Sequence* holder;            // a sequence whose tables refer to its rows
 };
@@ -69,7 +69,7 @@ struct LoadedSource {
   std::optional<Source> rows;  // nothing: the file has none
 };
 
-// What a file holds of a sequence.
+// The contents of a file for one sequence.
 struct SavedSequence {
   const Sequence* kv;
   std::span<const TokenId> tokens;

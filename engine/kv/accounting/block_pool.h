@@ -19,7 +19,7 @@ inline constexpr BlockId kNoBlock{-1};
 
 constexpr int32_t format_as(BlockId id) { return static_cast<int32_t>(id); }  // for fmt
 
-// The block so many blocks after another in memory.
+// The block that lies `distance` blocks after another in memory.
 constexpr BlockId Successor(BlockId block, int64_t distance = 1) {
   return IdAt<BlockId>(IndexOf(block) + static_cast<size_t>(distance));
 }

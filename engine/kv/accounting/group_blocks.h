@@ -24,10 +24,11 @@ class BlockContents {
   virtual void Discard(GroupId group, BlockId block) = 0;
 };
 
-// In place of a group's number.
+// Stands in place of a group's number.
 inline constexpr GroupId kAnyGroup{-1};
 
-// What the groups of a cache share: a limit on bytes, counters, and the copies still to be made.
+// The parts that the groups of a cache share: a limit on bytes, counters, and the copies still to
+// be made.
 struct Budget {
   uint64_t bytes_max = 0;   // most bytes of blocks in use; 0 = as many as the pools hold
   uint64_t bytes_used = 0;  // by blocks that something refers to
@@ -50,7 +51,7 @@ class GroupBlocks {
 
   // A free block with one reference; kOutOfMemory if there is none, and reclaiming gives none.
   Status Take(BlockId previous, BlockId* block);
-  // The same, filled with zeros.
+  // As Take, with the block filled with zeros.
   Status TakeClear(BlockId previous, BlockId* block);
   void AddReference(BlockId block) { pool_.AddReference(block); }
   void Release(BlockId block);

@@ -142,7 +142,7 @@ int64_t Ledger::FirstNeeded(int64_t position) const {
     const auto group = std::ranges::find_if(groups_, looks_back);
     return group->policy->DependsFrom(position, group->layers);
   }
-  // In which order layers of several groups follow each other is not known here.
+  // The order in which layers of several groups follow each other is not known here.
   for (const Group& group : groups_) position -= group.layers * group.policy->LookBack();
   return position;
 }
@@ -158,7 +158,7 @@ int64_t Ledger::ReplayBegin(const Sequence& sequence, int64_t length) const {
   const int64_t kept = length - kRewindSlack - (kBlockTokens - 1);
   int64_t begin =
       rows_again ? std::max<int64_t>(0, FirstNeeded(kept)) / kBlockTokens * kBlockTokens : length;
-  // Until all groups can begin at the same position; 0 is one of them.
+  // Goes on until all groups can begin at one position; at 0 all can.
   for (int64_t before = -1; before != begin;) {
     before = begin;
     for (const GroupId group : groups_.ids()) {

@@ -76,8 +76,8 @@ class Ledger {
   Status CheckRoom(std::span<const Growth> growths, int64_t piece);
 
   // Takes blocks for `tokens` more positions in every group, and lists copies of blocks that others
-  // hold too. kContextFull beyond the context, kOutOfMemory without free blocks; the sequence holds
-  // the same positions as before then.
+  // hold too. kContextFull beyond the context, kOutOfMemory without free blocks; the sequence then
+  // holds the positions that it held before.
   Status Reserve(Sequence& sequence, int64_t tokens);
   // The copies that Reserve listed; the caller makes them before the pass or the next operation...
   std::span<const BlockCopy> copies() const { return budget_->copies; }
@@ -98,9 +98,9 @@ class Ledger {
 
   // The position at which a replay must begin so that everything from `length` on has the bits that
   // it had: a row of a window layer depends on window - 1 positions of the layer below, so these
-  // numbers add up over the layers. Where the sequence is cut into sections, a row depends on
-  // nothing before its section, whatever the number of layers. States alone
-  // begin at the checkpoint before `length`.
+  // look-backs add up over the layers. Where the sequence is cut into sections, a row depends on
+  // nothing before its section, whatever the number of layers. States alone begin at the checkpoint
+  // before `length`.
   int64_t ReplayBegin(const Sequence& sequence, int64_t length) const;
   // Takes the groups that cannot rewind back to `position`, which ReplayBegin returned; the others
   // keep all they have. Passes up to the length that the sequence has now then write only into the
@@ -126,12 +126,12 @@ class Ledger {
   // with blocks that nobody shares (copies() may list some); where a window has dropped it, a new
   // table. kOutOfMemory without free blocks, kNotSupported as for Prune.
   Result<IdVector<GroupId, BlockTable>> PrepareMove(Sequence& sequence, int64_t begin, int64_t end);
-  // Gives the sequence these tables after their rows have moved by `distance` positions.
+  // Gives `tables` to the sequence after their rows have moved by `distance` positions.
   void FinishMove(Sequence& sequence, IdVector<GroupId, BlockTable> tables, int64_t distance);
 
   // ---- Sharing ----
 
-  // `copy`, which is empty, holds the same positions as `sequence` afterwards.
+  // `copy`, which is empty, holds the positions of `sequence` afterwards.
   void Fork(const Sequence& sequence, Sequence& copy);
   void Free(Sequence& sequence);
 
@@ -148,18 +148,18 @@ class Ledger {
   // A source of `length` positions, whose blocks in the fixed groups are to be filled. kOutOfMemory
   // without free blocks.
   Result<Source> NewSource(int64_t length);
-  // The blocks are filled; gives up those that only the encoder needed.
+  // The blocks are filled; gives up the blocks that only the encoder needed.
   void EndEncoding(Source& source);
   // kInvalid unless the sequence is empty.
   Status SetSource(Sequence& sequence, const Source& source);
-  // The same for a sequence from elsewhere, which has positions and no source yet.
+  // Gives a source to a sequence from elsewhere, which has positions and no source yet.
   void ShareSource(Sequence& sequence, const Source& source);
   // The source lets go of its blocks; they become free when no sequence refers to them either.
   void FreeSource(Source& source);
 
   // A block with one reference, to be filled from elsewhere. kOutOfMemory without free blocks.
   Result<BlockId> TakeBlock(GroupId group, BlockId previous);
-  // For references that no table holds, such as those of the index of prefixes.
+  // Adds a reference that no table holds, such as one of the index of prefixes.
   void AddReference(GroupId group, BlockId block) { blocks(group).AddReference(block); }
   void Release(GroupId group, BlockId block) { blocks(group).Release(block); }
   int references(GroupId group, BlockId block) const { return blocks(group).references(block); }
@@ -180,7 +180,7 @@ class Ledger {
   // the first one broken.
   Status Check(std::span<const Sequence* const> sequences,
                const std::function<int(GroupId group, BlockId block)>& others) const;
-  // What Check checks of one sequence alone.
+  // Checks the invariants of one sequence alone.
   Status CheckTables(const Sequence& sequence) const;
 
   IdRange<GroupId> group_ids() const { return groups_.ids(); }
@@ -193,7 +193,7 @@ class Ledger {
   CacheStats stats() const;
 
  protected:
-  // For contents that take all their memory at once: every block counts as committed.
+  // Contents that take all their memory at once call this: every block counts as committed.
   void SetAllCommitted();
 
   GroupBlocks& blocks(GroupId group) { return groups_[group].blocks; }

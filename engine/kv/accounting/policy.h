@@ -53,14 +53,14 @@ struct Move {
   int64_t distance() const { return end - begin; }
 };
 
-// What the blocks of a group hold.
+// The contents of a group's blocks.
 enum class Holds : uint8_t {
   kPositions,  // rows of the sequence's positions; full blocks can be found by their prefix
   kSource,     // rows of a source's positions
   kState,      // one state of all positions so far, no rows
 };
 
-// Where a table's rows come from.
+// The origin of a table's rows.
 enum class Origin : uint8_t {
   kTokens,   // computed from the tokens of the sequence alone
   kChanged,  // positions were pruned or moved, or the rows were imported
@@ -71,7 +71,7 @@ class Policy {
   virtual ~Policy() = default;
 
   virtual std::string_view name() const = 0;
-  // For messages: "all positions", "window 33".
+  // The policy as messages name it: "all positions", "window 33".
   virtual std::string Describe() const = 0;
   virtual Holds holds() const = 0;
 
@@ -80,7 +80,7 @@ class Policy {
   // The most blocks that one sequence holds at any length, in passes of at most `chunk` tokens.
   // Some length needs all of them, unless the context is too short for it.
   virtual int64_t Needed(int64_t context, int64_t chunk) const = 0;
-  // How many tables hold blocks at the same time, at most, where there are so many sequences.
+  // The most tables that hold blocks at one time, with `sequences` sequences.
   virtual int64_t TablesAtOnce(int64_t sequences) const { return sequences; }
   // The blocks that a replay holds while the sequence that it is for keeps its own.
   virtual int64_t NeededForReplay(int64_t context) const = 0;
@@ -93,15 +93,15 @@ class Policy {
 
   // The first position that a query at `position` sees.
   virtual int64_t FirstVisible(int64_t position) const = 0;
-  // On how many positions before its own a row of this layer depends, at most: each layer makes a
+  // The most positions before its own on which a row of this layer depends: each layer makes a
   // replay begin that much earlier. 0 where a replay leaves the layer's rows alone.
   virtual int64_t LookBack() const = 0;
-  // The first position on which a row at `position` depends through so many layers of the group,
+  // The first position on which a row at `position` depends through `layers` layers of the group,
   // where no other group looks back.
   virtual int64_t DependsFrom(int64_t position, int64_t layers) const {
     return position - layers * LookBack();
   }
-  // What first_position may be where the sequence has `length` positions.
+  // The range of first_position where the sequence has `length` positions.
   virtual PositionRange FirstPositions(int64_t length, Origin origin) const = 0;
 
   // ---- A pass: Reserve, then Commit or Rollback ----
@@ -126,7 +126,7 @@ class Policy {
   virtual void BeginReplay(GroupBlocks& blocks, BlockTable& table, int64_t position) const = 0;
   // Keeps what RewindTo needs to come back to the table's length.
   virtual void Checkpoint(GroupBlocks& /*blocks*/, BlockTable& /*table*/) const {}
-  // Gives up one of those; false if there is none.
+  // Gives up one of the checkpoints; false if there is none.
   virtual bool DropCheckpoint(GroupBlocks& /*blocks*/, BlockTable& /*table*/) const {
     return false;
   }
@@ -146,8 +146,9 @@ class Policy {
   virtual Status Adopt(GroupBlocks& blocks, BlockTable& table, int64_t first_position,
                        int64_t length) const = 0;
 
-  // Makes `to` the table for moved tokens: that of `from`, with blocks that no other table holds,
-  // or one with new blocks. AbandonMove gives these back; FinishMove gives `to` to the sequence.
+  // Makes `to` the table for moved tokens: a copy of `from`, with blocks that no other table holds,
+  // or a table with new blocks. AbandonMove gives new blocks back; FinishMove gives `to` to the
+  // sequence.
   virtual Status PrepareMove(GroupBlocks& blocks, BlockTable& from, const Move& move,
                              BlockTable& to) const = 0;
   virtual void AbandonMove(GroupBlocks& blocks, const BlockTable& from, const Move& move,

@@ -1,5 +1,5 @@
-// What a sequence holds of the KV cache, as numbers: which blocks of each group, and which
-// positions in them are its own.
+// The blocks of the KV cache that a sequence holds in each group, as numbers, and which positions
+// in them are its own.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace kvant::kv {
 // Positions per block: two key tiles.
 inline constexpr int64_t kBlockTokens = 32;
 
-// Blocks that hold so many positions.
+// The number of blocks that hold `positions` positions.
 constexpr int64_t BlocksFor(int64_t positions) {
   return (positions + kBlockTokens - 1) / kBlockTokens;
 }
@@ -62,8 +62,9 @@ struct Sequence {
   bool replaying() const { return replay_end > 0; }
 };
 
-// What an encoder-decoder model has read before it writes, such as an audio file: blocks of the
-// fixed groups, which are filled once and which any number of sequences then refer to.
+// A text or frames that an encoder-decoder model has read before it writes, such as an audio file:
+// blocks of the fixed groups, which are filled once and which any number of sequences then refer
+// to.
 struct Source {
   IdVector<GroupId, BlockTable> tables;  // empty but for fixed groups
 };

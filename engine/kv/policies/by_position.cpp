@@ -154,7 +154,7 @@ int64_t ByPosition::NewBlocks(const GroupBlocks& blocks, GroupId group,
     const BlockTable& table = sequence.tables[group];
     const int64_t first = sequence.length / kBlockTokens;
     if (!table.entries.empty() && table.entries.back().number == first) {
-      // Of several sequences that write into one block, the last one need not copy it.
+      // Several sequences may write into one block: the last of them need not copy it.
       const BlockId tail = table.entries.back().id;
       const auto earlier = std::count(tails.begin(), tails.end(), tail);
       if (blocks.references(tail) > 1 + earlier) ++count;

@@ -1,5 +1,5 @@
-// What full and window groups have in common: a table holds rows by position, from some position
-// on, in blocks that sequences may share.
+// Full and window groups share this part: a table holds rows by position, from some position on, in
+// blocks that sequences may share.
 #pragma once
 
 #include "engine/kv/accounting/policy.h"
@@ -34,8 +34,8 @@ class ByPosition : public Policy {
  protected:
   // The first position that a table of `length` positions keeps, at the beginning of a block.
   virtual int64_t FirstKept(int64_t length) const = 0;
-  // Of the passes of `piece` positions that may begin from `at` on: where one begins before which a
-  // table holds the most, until `end`, from where on the next one is looked for.
+  // Finds, from `at` on, the pass of `piece` positions before which a table holds the most. The
+  // pass begins at the range's begin; the next one is looked for from the range's end on.
   virtual PositionRange FullestPass(int64_t at, int64_t piece) const { return {at, at + piece}; }
 
   // The blocks that the growths take, copies of shared ones included, if nothing is given up.

@@ -1,6 +1,6 @@
 // The group of an encoder's attention: keys and values of a source's positions, for the layer that
-// is being computed; every layer writes over those of the one before. A source holds them only
-// while it is encoded, and one at a time is.
+// is being computed; every layer writes over the keys and values of the layer before. A source
+// holds them only while it is encoded; one source is encoded at a time.
 #pragma once
 
 #include "engine/kv/policies/fixed.h"

@@ -21,8 +21,8 @@ void Ring::BeginReplay(GroupBlocks& blocks, BlockTable& table, int64_t position)
 }
 
 // A step of several passes frees blocks as it goes on. So there are two upper bounds, of which the
-// smaller counts: all new blocks, as if nothing were freed, and the largest ring of each sequence,
-// less the blocks that these sequences alone hold.
+// smaller counts: all new blocks, as if nothing were freed, and the largest ring of each growing
+// sequence, less the blocks that the growing sequences alone hold.
 int64_t Ring::RoomFor(const GroupBlocks& blocks, GroupId group,
                       const RoomQuestion& question) const {
   const int64_t count = NewBlocks(blocks, group, question);
@@ -30,8 +30,8 @@ int64_t Ring::RoomFor(const GroupBlocks& blocks, GroupId group,
   return std::min(count, RingBlocks(blocks, group, question));
 }
 
-// The sum of the largest rings of the sequences, though they may not be largest at the same time,
-// less the blocks that these sequences alone hold now.
+// The sum of the largest rings of the growing sequences, though they may not be largest at one
+// time, less the blocks that the growing sequences alone hold now.
 int64_t Ring::RingBlocks(const GroupBlocks& blocks, GroupId group,
                          const RoomQuestion& question) const {
   std::vector<int>& mentions = *question.mentions;  // by block: how many of their tables hold it

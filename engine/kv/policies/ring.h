@@ -1,5 +1,5 @@
-// What sliding windows and sections have in common: a query sees the positions from some earlier
-// one on, and what lies more than kRewindSlack positions before that is dropped. Blocks are taken
+// Sliding windows and sections share this part: a query sees the positions from some earlier one
+// on, and the policy drops positions more than kRewindSlack before that one. Blocks are taken
 // again, so that a sequence holds a ring of them.
 #pragma once
 

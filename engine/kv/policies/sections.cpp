@@ -1,4 +1,4 @@
-// What sections see, keep and need.
+// The positions that sections see and keep, and the blocks that they need.
 #include "engine/kv/policies/sections.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ int64_t Sections::NeededForReplay(int64_t context) const {
 }
 
 int64_t Sections::RewindLimit(const BlockTable& table) const {
-  // To where a section begins that the table has from its beginning.
+  // The shortest length is the beginning of a section that the table holds from its beginning.
   return (table.first_position + window() - 1) / window() * window();
 }
 

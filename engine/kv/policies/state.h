@@ -50,8 +50,9 @@ class State final : public Policy {
   void RewindTo(GroupBlocks& blocks, BlockTable& table, int64_t length) const override;
   int64_t ReplayFrom(const BlockTable& table, int64_t wanted) const override;
   void BeginReplay(GroupBlocks& blocks, BlockTable& table, int64_t position) const override;
-  // Where that makes too many, gives up the one that leaves the smallest gap for its distance from
-  // the present: so distances double, and a replay is about as long as the rewind that needs it.
+  // Where that makes too many checkpoints, gives up the one that leaves the smallest gap for its
+  // distance from the present: so distances double, and a replay is about as long as the rewind
+  // that needs it.
   void Checkpoint(GroupBlocks& blocks, BlockTable& table) const override;
   bool DropCheckpoint(GroupBlocks& blocks, BlockTable& table) const override;
   Status CheckPrune() const override;

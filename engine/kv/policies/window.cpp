@@ -1,4 +1,4 @@
-// What a window sees, keeps and needs.
+// The positions that a window sees and keeps, and the blocks that it needs.
 #include "engine/kv/policies/window.h"
 
 #include <algorithm>

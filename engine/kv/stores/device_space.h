@@ -1,6 +1,6 @@
-// What the stores of a cache on a device share: the device, the copies that wait to be made, and
-// the first error. Calls of the device return errors, those of a store do not: whoever has used the
-// cache asks Cache::status before believing what it holds.
+// The stores of a cache on a device share this: the device, the copies that wait to be made, and
+// the first error. Calls of the device return errors, calls of a store do not: a user of the cache
+// asks Cache::status before believing what the cache holds.
 //
 // Thread-safety: stores may be opened by several threads at once, for different layers.
 #pragma once

@@ -30,9 +30,9 @@ class DeviceStore final : public Store {
   Status status() const override { return space_->status(); }
   const DeviceStore* device() const override { return this; }
 
-  // The blocks as kernels see those of cache layer number `layer` of the group.
+  // The blocks of cache layer number `layer` of the group, as kernels see them.
   cuda::LayerBlocks BlocksOf(size_t layer) const;
-  // What a group of this shape has of each layer; without memory.
+  // The blocks of one layer in a group of this shape; without memory.
   static cuda::LayerBlocks Describe(const GroupShape& shape, size_t layer);
 
  private:

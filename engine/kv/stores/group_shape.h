@@ -1,4 +1,4 @@
-// What the cache layers of a group have in common: how long they keep positions (the policy), the
+// The shape that the cache layers of a group share: how long they keep positions (the policy), the
 // heads, dimensions and formats of keys and values, and where blocks lie (the store).
 #pragma once
 
@@ -36,12 +36,12 @@ struct GroupShape {
   KvType v_type = KvType::kF16;
   std::vector<int> layers;  // cache ids, ascending
   // Keys (with their queries) and values are multiplied by cpu::KernelTable::rotate before they are
-  // stored, and what is attended to is turned back.
+  // stored, and the results of attention are rotated back.
   bool rotate_keys = false;
   bool rotate_values = false;
   std::string_view policy = {};  // a name of policy_list.h; empty: as the window says
-  // Of a group of states ("state"), which has one head with k_dim words of 32 bits, the state of
-  // one layer. k_type is what its scans keep.
+  // A group of states ("state") has one head with k_dim words of 32 bits, the state of one layer.
+  // k_type is the type that its scans keep.
   int64_t checkpoints = 0;  // most of one sequence
   std::string_view store = "host";
   int64_t source = 0;  // of groups of a source ("fixed", "encoder"): positions of the longest one

@@ -19,7 +19,7 @@ namespace kvant::kv {
 class DeviceStore;
 class HostStore;
 
-// Where a block's numbers of one layer and head begin.
+// The address where a block's values of one layer and head begin.
 struct BlockPlace {
   std::byte* keys;
   std::byte* values;
@@ -36,7 +36,7 @@ enum class Access : uint8_t {
 // copy, which it puts back, if it was opened for change at its end.
 class OpenBlock {
  public:
-  // What ends the sight of a copy, in its destructor.
+  // A copy of the block; its destructor ends it and puts it back where that is due.
   class Mirror {
    public:
     virtual ~Mirror() = default;
@@ -67,7 +67,7 @@ class Store {
   // is open for change is opened by nobody else.
   virtual OpenBlock Open(size_t layer, size_t head, BlockId block, Access access) = 0;
 
-  // What was written through open blocks is where passes read it.
+  // Puts the bytes that were written through open blocks where passes read them.
   virtual void Settle() {}
   // The first error of a store whose memory may fail.
   virtual Status status() const { return {}; }

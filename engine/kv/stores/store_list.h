@@ -30,12 +30,11 @@ Result<std::unique_ptr<Store>> CreateStore(StoreTypes<Stores...> /*list*/, const
   return store;
 }
 
-// Makes the store of a group with so many blocks.
+// Makes the store of a group with `blocks` blocks.
 using StoreMaker = std::function<Result<std::unique_ptr<Store>>(
     const GroupShape& shape, int64_t blocks, Commitment commitment)>;
 
-// The same with the stores of this build; those of a device lie in `space`. Null: there is no
-// device.
+// Makes the stores of this build; a device's stores lie in `space`. Null: there is no device.
 inline StoreMaker ListedStores(std::shared_ptr<DeviceSpace> space = nullptr) {
   return [space](const GroupShape& shape, int64_t blocks, Commitment commitment) {
     if (space != nullptr && shape.store == DeviceStore::kName) {
