@@ -26,7 +26,7 @@ inline constexpr uint32_t kHeadDimMax = 4096;
 // Rows that a convolution over the last rows sees. Models have 3 to 7.
 inline constexpr uint32_t kConvTapsMax = 64;
 
-// Experts of a layer, and those that one token uses. Models have up to 512, and use up to 32.
+// Experts of a layer, and experts that one token uses. Models have up to 512, and use up to 32.
 inline constexpr uint32_t kExpertsMax = 4096;
 inline constexpr uint32_t kExpertsUsedMax = 256;
 

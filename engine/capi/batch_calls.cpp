@@ -11,7 +11,7 @@
 
 namespace kvant::capi {
 
-// What a request of a caller asks for, copied.
+// A caller's request, copied.
 struct Order {
   kvant_request callbacks;
   std::vector<TokenId> prompt;
@@ -117,7 +117,7 @@ class BatchState {
 
   Status Add(const kvant_request* given, int64_t* number) {
     KVANT_ASSIGN(const auto order, ReadRequest(*runner_->runner, given));
-    // That the options can be drawn by is found out now, not in some round.
+    // The sampler is made now so that options that cannot work are found here, not in some round.
     KVANT_TRY(MakeSampler(*order, 0));
     const int64_t request = next_++;
     for (int32_t sample = 0; sample < order->callbacks.samples; ++sample) {

@@ -6,7 +6,7 @@
 namespace kvant::capi {
 namespace {
 
-// Numbers of the same names and types in both structs.
+// Copies the fields that have the same names and types in both structs.
 template <class From, class To>
 void CopyBeamNumbers(const From& from, To& to) {
   to.beams = from.beams;
@@ -26,7 +26,7 @@ void CopyBeamNumbers(const From& from, To& to) {
   to.seed = from.seed;
 }
 
-// What the options are in C, but for lists of words; arrays are those of `options`.
+// The options in C, without lists of words; arrays are those of `options`.
 kvant_beam_options BeamsInC(const BeamOptions& options) {
   kvant_beam_options out = {};
   out.struct_size = sizeof(out);

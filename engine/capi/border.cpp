@@ -46,7 +46,7 @@ kvant_status Remember(const void* handle, const Error& error) noexcept {
     errors.newest = (errors.newest + 1) % Errors::kCount;
     errors.entries[errors.newest] = {handle, error.message};
   } catch (const std::exception&) {
-    // Without memory for its text the code has to say it.
+    // Without memory for the error's text, the code alone is kept.
   }
   return StatusOf(error.code);
 }

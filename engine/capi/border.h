@@ -111,7 +111,7 @@ Status Fill(T* out, size_t size, const T& values) {
   return WriteStruct(out, values, "options");
 }
 
-// What the functions ..._default(struct, size) do.
+// Does the work of the functions ..._default(struct, size).
 template <class T>
 kvant_status FillDefault(T* out, size_t size, const T& values) noexcept {
   return Call(nullptr, [&] { return Fill(out, size, values); });

@@ -1,5 +1,5 @@
-// What the opaque handles of kvant/kvant.h are. Each holds what it needs for as long as it lives,
-// so that handles can be freed in any order, and in the middle of a callback.
+// The opaque handles of kvant/kvant.h. Each holds what it needs for as long as it lives, so that
+// handles can be freed in any order, and in the middle of a callback.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ struct kvant_model {
   uint64_t parameters = 0;
   kvant_sampling_options sampling = {};  // as the file recommends
   std::string samplers;                  // what `sampling` points to
-  // What the file asks for in searches, or why it cannot be read.
+  // The options that the file gives for searches, or why they cannot be read.
   std::optional<kvant::Result<kvant::BeamOptions>> search;
 };
 
@@ -126,7 +126,7 @@ Result<std::vector<std::string>> ReadTexts(const char* const* texts, size_t coun
 // The options of the library, of a caller's struct; NULL: the defaults. kInvalid names the field.
 Result<SamplingOptions> ReadSampling(const kvant_sampling_options* given);
 Result<BeamOptions> ReadBeams(const kvant_beam_options* given);
-// What these options are in C, without their lists.
+// The options in C, without their lists.
 kvant_sampling_options SamplingInC(const SamplingOptions& options);
 
 }  // namespace kvant::capi

@@ -21,7 +21,7 @@ namespace {
 
 using formats::Json;
 
-// What an overlay says, of what is there.
+// The settings that an overlay gives; the others are empty.
 struct Settings {
   std::optional<int64_t> batch, beams, returned, max_length, min_length, context, chunk, threads,
       ngram, top_k, seed;
@@ -38,7 +38,7 @@ enum class Type : uint8_t { kWhole, kReal, kFlag, kAny };
 struct Row {
   std::string_view path;
   Type type;
-  // What takes it; null where nothing does.
+  // The member of Settings that takes the value; all three are null where none does.
   Whole whole = nullptr;
   Real real = nullptr;
   Flag flag = nullptr;

@@ -104,7 +104,7 @@ kvant_runner_stats InC(const RunnerStats& stats) {
   return out;
 }
 
-// For a call that encodes, with what its caller wants to be told.
+// The options of a call that encodes: `rows` and `user` are the caller's function and its argument.
 SourceOptions EncodingFor(const Runner& runner, kvant_encoded_function rows, void* user) {
   SourceOptions options;
   options.cancel = runner.options().cancel;

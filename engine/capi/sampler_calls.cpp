@@ -4,7 +4,7 @@
 namespace kvant::capi {
 namespace {
 
-// The numbers that have the same names in both structs.
+// Copies the fields that have the same names in both structs.
 template <class From, class To>
 void CopyNumbers(const From& from, To& to) {
   to.repeat_penalty = from.repeat_penalty;

@@ -80,8 +80,8 @@ ModelId ParseId(const std::string& id) {
   return {is_relative ? "" : id.substr(0, slash), id.substr(slash + 1)};
 }
 
-// What config.json calls the model unless that is a path on its author's machine, or else the
-// folder's name.
+// The id that config.json gives the model, unless that is a path on its author's machine, or else
+// the folder's name.
 Result<ModelId> OwnId(const FolderConfig& config) {
   KVANT_ASSIGN(const auto origin, config.model.String("_name_or_path"));
   const std::string path = origin.value_or("");

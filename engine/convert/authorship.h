@@ -1,5 +1,5 @@
-// What a folder says about a model beside its numbers: a name for people, where it comes from and
-// on what terms, and how its authors sample from it. Sources: the front matter of README.md,
+// Reads what a folder says about a model beside its weights: a name for people, where it comes from
+// and on what terms, and how its authors sample from it. Sources: the front matter of README.md,
 // config.json and generation_config.json; keys, types and order of trust are those of llama.cpp's
 // converter (gguf 0.19).
 //

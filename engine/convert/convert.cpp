@@ -25,7 +25,7 @@ using arch::FindHfFamily;
 using arch::Parameters;
 using arch::ReadHfShape;
 
-// Of the block formats' layout, as all readers of 2023 and later expect it.
+// The version of the block formats' layout, which all readers of 2023 and later expect.
 constexpr uint32_t kQuantizationVersion = 2;
 
 // An existing output must not be one of the files that the conversion reads.
@@ -69,7 +69,7 @@ PieceOrder OrderOf(const HfFamily& family) {
   return family.languages.names.empty() ? PieceOrder::kOwn : PieceOrder::kFairseq;
 }
 
-// Which tokens are languages, and where they stand (engine/text/languages.h).
+// Writes which tokens are languages, and where they stand (engine/text/languages.h).
 void AddLanguages(const arch::HfLanguages& languages, const Vocabulary& vocabulary,
                   Parameters& out) {
   std::vector<int32_t> ids;
@@ -83,8 +83,8 @@ void AddLanguages(const arch::HfLanguages& languages, const Vocabulary& vocabula
   out.writer->AddString(out.Key("target_language"), behind ? "first" : "forced");
 }
 
-// The settings of the model with the token that texts begin with, for which those of generation
-// count more.
+// The settings of the model with the token that texts begin with; the settings of generation have
+// precedence for that token.
 Result<JsonObject> WithDecoderStart(const FolderConfig& config) {
   constexpr const char* kKey = "decoder_start_token_id";
   const formats::Json* start = config.generation.Find(kKey);

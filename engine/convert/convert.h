@@ -25,8 +25,8 @@ struct ConvertProgress {
 };
 
 struct ConvertOptions {
-  // Of matrices: "f32", "f16", "bf16", "q8_0", or "" for the type that the folder has them in.
-  // Vectors and norms are always F32.
+  // The type of matrices: "f32", "f16", "bf16", "q8_0", or "" for the type that the folder has them
+  // in. Vectors and norms are always F32.
   std::string type = {};
   std::string name = {};  // general.name; "" for the one that the folder suggests
   int threads = 1;

@@ -23,7 +23,7 @@ using FrontMatter = std::map<std::string, std::vector<std::string>, std::less<>>
 // Empty for a text without front matter.
 FrontMatter ParseFrontMatter(std::string_view text);
 
-// Of README.md in the folder; empty if there is none. kIo for one that cannot be read.
+// Reads README.md in the folder; empty if there is none. kIo for one that cannot be read.
 Result<FrontMatter> ReadModelCard(const std::string& folder);
 
 }  // namespace kvant::convert

@@ -18,7 +18,8 @@ using formats::JsonFlag;
 using formats::JsonText;
 using Patterns = std::vector<std::string>;
 
-// What steps without an expression of their own stand for, in the spelling of the table.
+// Expressions that steps without an expression of their own stand for, in the spelling of the
+// table.
 constexpr std::string_view kByteLevel =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kEachDigit = R"(\p{N})";
@@ -47,7 +48,7 @@ Patterns Canonical(std::span<const std::string_view> patterns) {
 }
 
 // Appends the expression of a Split step. Keeping matches and dropping the rest is the same as
-// isolating matches for expressions that match everything, as all of these do.
+// isolating matches for expressions that match everything, as all expressions here do.
 bool AppendSplit(const Json& step, Patterns& out) {
   const auto pattern = step.find("pattern");
   if (pattern == step.end() || !pattern->is_object()) return false;
@@ -66,8 +67,8 @@ bool AppendSplit(const Json& step, Patterns& out) {
   return true;
 }
 
-// Appends the expressions of a step, those of a sequence in order. False for what has none.
-// Recursion is bounded by the depth of the JSON text.
+// Appends the expressions of a step; a sequence's steps in order. False for a step without
+// expressions. Recursion is bounded by the depth of the JSON text.
 bool AppendSteps(const Json& step, Patterns& out) {
   if (!step.is_object()) return false;
   const std::string type = JsonText(step, "type");
@@ -108,7 +109,7 @@ Normalizer ReadNormalizer(const Json* step) {
                                                                          : Normalizer::kOther;
 }
 
-// The row with these expressions that agrees best in the rest; null if there is none.
+// The row with the expressions `patterns` that agrees best in the rest; null if there is none.
 const PreTokenizerRow* FindRow(const Patterns& patterns, bool ignore_merges, bool nfc) {
   const PreTokenizerRow* best = nullptr;
   int best_score = -1;

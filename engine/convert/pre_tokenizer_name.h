@@ -1,4 +1,5 @@
-// Which of kvant's pre-tokenizers (engine/tokenizer/pre_tokenizers.h) a tokenizer.json describes.
+// Finds which of kvant's pre-tokenizers (engine/tokenizer/pre_tokenizers.h) a tokenizer.json
+// describes.
 //
 // Its steps are written out as the expressions they stand for and compared with the rows of that
 // table, so a new row is recognised without a line here. (llama.cpp's converter compares the tokens

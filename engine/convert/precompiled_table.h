@@ -1,4 +1,4 @@
-// What a tokenizer.json made from a SentencePiece model says of the steps in front of the cutting:
+// Reads the steps in front of the cutting from a tokenizer.json made from a SentencePiece model:
 // that spaces are U+2581, and the table that replaces characters, which stands there in base64.
 //
 // Errors name the file and the key. Thread-safety: pure.

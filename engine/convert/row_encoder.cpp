@@ -14,10 +14,10 @@ using arch::HfDelta;
 using arch::RowOrder;
 using quant::MXFP4;
 
-// What rows are divided by at least, as torch.nn.functional.normalize does.
+// The least divisor of a row, as torch.nn.functional.normalize has it.
 constexpr double kLengthMin = 1e-12;
 
-// Of RowOrder::kGroupedQkv.
+// The source row of row `row` in RowOrder::kGroupedQkv.
 int64_t SourceOfGrouped(int64_t row, const HfShape& shape) {
   const int64_t head = row / shape.head_dim;
   const int64_t per_kv = shape.heads / shape.kv_heads;
@@ -35,15 +35,15 @@ int64_t SourceOfTiled(int64_t head, const HfDelta& delta) {
   return head % delta.key_heads * delta.per_key() + head / delta.key_heads;
 }
 
-// Of RowOrder::kTiledValues and kTiledQkv.
+// The source row of row `row` in RowOrder::kTiledValues and kTiledQkv.
 int64_t SourceOfTiledValues(int64_t row, int64_t first, const HfDelta& delta) {
   if (row < first) return row;
   const int64_t head = (row - first) / delta.value_dim;
   return first + SourceOfTiled(head, delta) * delta.value_dim + (row - first) % delta.value_dim;
 }
 
-// Of RowOrder::kDeltaQkv and kDeltaGates: row `row` of the values or gates, where `first` is the
-// place of these among the rows of a key head.
+// The source row of row `row` of the values or gates, in RowOrder::kDeltaQkv and kDeltaGates;
+// `first` is the place of the values or gates among the rows of a key head.
 int64_t SourceOfDeltaValues(int64_t row, int64_t first, const HfDelta& delta) {
   const int64_t of_key = delta.per_key() * delta.value_dim;
   return row / of_key * 2 * (delta.key_dim + of_key) + first + row % of_key;
@@ -59,7 +59,7 @@ int64_t SourceOfDeltaQkv(int64_t row, const HfDelta& delta) {
   return head * of_head + side * delta.key_dim + row % delta.key_dim;
 }
 
-// Of RowOrder::kPairsInterleaved.
+// The source row of row `row` in RowOrder::kPairsInterleaved.
 int64_t SourceOfPairs(int64_t row, int64_t head_rows) {
   const int64_t head = row / head_rows;
   const int64_t within = row % head_rows;
@@ -145,7 +145,7 @@ RowEncoder::Source RowEncoder::SourceOf(int64_t row) const {
           (stacked ? expert * tensor_.source_rows : 0) + within};
 }
 
-// Of a vector that is one row, by its values.
+// Factors multiply rows, or the single values of a vector that is one row.
 void RowEncoder::MultiplyByFactors(int64_t row) {
   const bool by_values = tensor_.dims.size() == 1 && !tensor_.split_values;
   int64_t begin = 0;
@@ -169,7 +169,7 @@ void RowEncoder::DivideByLength() {
   for (float& value : values_) value = static_cast<float>(static_cast<double>(value) / length);
 }
 
-// The file aligns nothing, so a row is copied before it is read as numbers.
+// The file aligns nothing, so a row is copied before its values are read.
 void RowEncoder::CopySource(int64_t row) {
   const Source source = SourceOf(row);
   if (tensor_.order == RowOrder::kLatentKeys) return CopyColumnOfHead(row);

@@ -1,5 +1,6 @@
-// Makes the rows of one tensor of a GGUF file from those of the folder's: finds each in the order
-// of its RowOrder, in the part of the source that the tensor is made of, and encodes its numbers.
+// Makes the rows of one tensor of a GGUF file from rows of the folder's tensor: finds each in the
+// order of its RowOrder, in the part of the source that the tensor is made of, and encodes its
+// values.
 //
 // Rows are those of a matrix. A vector is one row, or a column with a row for each value where its
 // values change places.

@@ -15,7 +15,7 @@ namespace kvant::convert {
 
 inline constexpr std::string_view kRwkvVocabularyFile = "rwkv_vocab_v20230424.txt";
 
-// Ids beyond those of the file are unused; id 0 ends a text.
+// Ids beyond the file's are unused; id 0 ends a text.
 Result<Vocabulary> ReadRwkvVocabulary(const std::string& path, int64_t vocab_size);
 
 }  // namespace kvant::convert

@@ -58,7 +58,7 @@ Result<std::vector<int32_t>> ReadSearchTokens(const JsonObject& config, std::str
   return tokens;
 }
 
-// Those of one token; Hugging Face's own filter leaves out the end of the text, too.
+// The bad words of one token; Hugging Face's own filter leaves out the end of the text, too.
 Result<std::vector<int32_t>> SingleBadWords(const JsonObject& config, int64_t vocab) {
   constexpr std::string_view kKey = "bad_words_ids";
   std::vector<int32_t> tokens;

@@ -79,7 +79,8 @@ Result<std::vector<int32_t>> TokenIds(const JsonObject& object, const std::strin
   return ids;
 }
 
-// In order of trust: the tokenizer's settings by text, the model's by id, the vocabulary's own.
+// Looks in order of trust: the tokenizer's settings by text, the model's by id, the vocabulary's
+// own.
 Result<std::optional<int32_t>> FindSpecial(const SpecialKind& kind, const FolderConfig& config,
                                            const Vocabulary& vocabulary) {
   // Folders of RWKV have the ids of other tokenizers in their settings.

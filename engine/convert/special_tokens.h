@@ -15,7 +15,7 @@ namespace kvant::convert {
 
 using formats::JsonObject;
 
-// The small files of a folder; those that are absent are empty objects.
+// The small files of a folder; an absent file is an empty object.
 struct FolderConfig {
   std::string folder;
   JsonObject model;  // config.json, which must be there

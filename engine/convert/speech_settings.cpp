@@ -66,7 +66,7 @@ Result<std::vector<std::optional<int32_t>>> ReadForced(const JsonObject& config,
   return tokens;
 }
 
-// What the folder says of the beginning of a text.
+// The folder's settings for the beginning of a text.
 struct Beginning {
   std::map<std::string, int32_t> languages;
   std::map<std::string, int32_t> tasks;
@@ -84,7 +84,7 @@ Result<int32_t> NamedToken(const JsonObject& config, std::string_view key, const
   return config.Wrong(key, "a name that has an id in lang_to_id or task_to_id");
 }
 
-// By the settings "language" and "task", of which there is one at least.
+// The tokens that follow from the settings "language" and "task", of which there is one at least.
 Result<std::vector<int32_t>> ByNames(const JsonObject& config, const Beginning& beginning) {
   std::vector<int32_t> tokens;
   if (beginning.language.has_value()) {
@@ -101,7 +101,8 @@ Result<std::vector<int32_t>> ByNames(const JsonObject& config, const Beginning& 
   return tokens;
 }
 
-// By the forced ids, of which the first may be the language that is to be found out.
+// The tokens that follow from the forced ids, of which the first may be the language that is to be
+// found out.
 std::vector<int32_t> ByPlaces(const std::vector<std::optional<int32_t>>& forced,
                               const Beginning& beginning) {
   std::vector<int32_t> tokens;

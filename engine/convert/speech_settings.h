@@ -1,5 +1,5 @@
-// What the texts of Whisper begin with behind the decoder's first token, as its `generate` in
-// transformers 4.57.1 has it (_retrieve_init_tokens): language, task, and that there are no times.
+// The tokens of Whisper's texts behind the decoder's first token, as its `generate` in transformers
+// 4.57.1 has them (_retrieve_init_tokens): language, task, and that there are no times.
 //
 // Errors name the file and the key. Thread-safety: pure.
 #pragma once

@@ -21,10 +21,9 @@ namespace kvant::convert {
 Result<std::optional<TokenizerJson>> ReadVocabularyAndMerges(const std::string& folder,
                                                              int64_t vocab_size);
 
-// Gives ids that have no token yet those that they have in Whisper's vocabularies, which are known
-// by their sizes: 51864 (English alone), 51865 and 51866 (one language more). Texts get nothing in
-// front and nothing behind, whatever the folder says: what a transcript begins with are tokens of
-// the decoder.
+// Gives ids that have no token yet the tokens of Whisper's vocabularies, which are known by their
+// sizes: 51864 (English alone), 51865 and 51866 (one language more). Texts get nothing in front and
+// nothing behind, whatever the folder says: the beginning of a transcript is the decoder's tokens.
 void PlaceSpeechTokens(Vocabulary& vocabulary);
 
 // "de" of "german"; another text is returned as it is.

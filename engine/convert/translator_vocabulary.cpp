@@ -150,7 +150,7 @@ std::string_view BareCode(std::string_view text) {
              : text;
 }
 
-// M2M-100: the languages follow the list, so many behind its number of tokens.
+// M2M-100: the ids of the languages follow the ids of the list.
 Result<TranslatorVocabulary> ReadListAndCodes(const FolderConfig& config,
                                               const HfTranslator& translator, int64_t vocab) {
   TranslatorVocabulary out;

@@ -1,6 +1,6 @@
 // The vocabularies of translators whose folders keep SentencePiece's pieces in one file and ids in
 // another, as GGUF keys (engine/tokenizer/marian.cpp): the list of ids, the pieces that texts are
-// cut into, the same of the texts that are written where these differ, and the languages.
+// cut into, the list and pieces of the texts that are written where they differ, and the languages.
 //
 // Marian: source.spm, target.spm, vocab.json, and where the decoder has a vocabulary of its own
 // target_vocab.json. M2M-100: sentencepiece.bpe.model, vocab.json. NLLB: sentencepiece.bpe.model,
@@ -37,7 +37,7 @@ struct TranslatorVocabulary {
   void AddTo(arch::Parameters& out) const;
 };
 
-// Nothing where the folder has none of these files, but perhaps a vocabulary of another kind.
+// Nothing where the folder has no such files, but perhaps a vocabulary of another kind.
 Result<std::optional<TranslatorVocabulary>> ReadTranslatorVocabulary(
     const FolderConfig& config, const arch::HfTranslator& translator, const arch::HfShape& shape);
 

@@ -1,6 +1,6 @@
 // A unigram vocabulary ("t5") from SentencePiece's file: pieces, scores, the table that normalizes
-// texts and what is done to spaces, under the keys that llama.cpp's converter of T5 gives to them.
-// What folders add to the pieces depends on the class of the tokenizer and is data here.
+// texts and the treatment of spaces, under the keys that llama.cpp's converter of T5 gives to them.
+// The tokens that folders add to the pieces depend on the class of the tokenizer and are data here.
 //
 // Errors name the file: kNotSupported for settings that GGUF has no key for, kCorrupt for more
 // pieces than tokens or a broken table. Thread-safety: pure.
@@ -20,7 +20,7 @@ namespace kvant::convert {
 struct UnigramOptions {
   int64_t vocab_size = 0;
   PieceOrder order = PieceOrder::kOwn;
-  // For kFairseq: tokens behind the pieces, in order, in front of <mask>.
+  // Tokens behind the pieces, in order, in front of <mask>; for kFairseq.
   std::span<const std::string_view> languages = {};
   // T5's tokens <extra_id_0> to <extra_id_N-1>, which lie behind the pieces, the last first.
   int64_t extra_ids = 0;

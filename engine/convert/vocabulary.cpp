@@ -28,7 +28,7 @@ using Type = Vocabulary::Type;
 
 constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581
 
-// What llama.cpp's converter gives to tokens added later.
+// The score that llama.cpp's converter gives to tokens added later.
 constexpr float kAddedScore = -1000;
 
 constexpr std::string_view kSentencePieceFiles[] = {"tokenizer.model", "spiece.model",
@@ -57,7 +57,7 @@ bool IsByteToken(std::string_view text) {
          text[5] == '>';
 }
 
-// What a SentencePiece-like tokenizer.json does to spaces before the merging.
+// The steps of a SentencePiece-like tokenizer.json that change spaces before the merging.
 struct SpaceHandling {
   bool escapes = false;  // " " becomes U+2581
   bool adds_prefix = false;
@@ -250,7 +250,7 @@ void Vocabulary::AddTo(formats::GgufWriter& writer, std::string_view prefix) con
   std::vector<int32_t> numbers;
   for (const Type type : types) numbers.push_back(static_cast<int32_t>(type));
   writer.AddI32s(key("token_type"), numbers);
-  // Vocabularies of these kinds may have none, but readers want the list.
+  // Vocabularies of both kinds may have no merges, but readers want the list.
   const bool is_listed = model == kByteLevelBpeKind || model == kGemma4Kind;
   if (is_listed) writer.AddStrings(key("merges"), merges);
   if (add_space_prefix) writer.AddBool(key("add_space_prefix"), *add_space_prefix);
@@ -294,7 +294,7 @@ Vocabulary RankedVocabulary(const TokenizerJson& tokenizer, int64_t vocab_size) 
     float score = 0;
     if (vocabulary.types[id] == Type::kUnused) score = kPaddingScore;
     if (vocabulary.types[id] == Type::kNormal) {
-      // What no merge makes comes after all merges, in the order of the ids.
+      // A token that no merge makes comes after all merges, in the order of the ids.
       const auto rank = ranks.find(vocabulary.tokens[id]);
       score =
           -static_cast<float>(rank != ranks.end() ? rank->second : tokenizer.merges.size() + id);
@@ -399,8 +399,8 @@ Result<Vocabulary> ReadPiecesFile(const std::string& path, const JsonObject& tok
   return UnigramVocabulary(model, path, unigram);
 }
 
-// What tokenizer.json says: all of it, or of what is taken from SentencePiece's file the tokens
-// that it adds.
+// The vocabulary in tokenizer.json: all of it, or only the tokens that it adds where the rest is
+// taken from SentencePiece's file.
 struct JsonVocabulary {
   std::optional<TokenizerJson> tokenizer;
   std::vector<AddedToken> added;

@@ -28,7 +28,7 @@ struct Vocabulary {
 
   std::string model;  // engine/tokenizer/kinds.h
   std::string pre;
-  // By token id; as many as config.json says, ids without a token filled up with unused ones.
+  // Tokens by id; as many as config.json says, with unused tokens for ids without one.
   std::vector<std::string> tokens;
   std::vector<Type> types;
   std::vector<float> scores;        // empty for "gpt2"
@@ -37,7 +37,7 @@ struct Vocabulary {
   std::optional<bool> remove_extra_whitespaces;
   std::vector<uint8_t> charsmap;  // engine/tokenizer/charsmap.h; empty: there is none
 
-  // What the vocabulary's own files know of special tokens; other files may know better.
+  // The special tokens that the vocabulary's own files name; other files may know better.
   std::optional<int32_t> bos, eos, unk, pad;
   // Whether bos is put in front of every text and eos behind it.
   std::optional<bool> add_bos, add_eos;
@@ -47,19 +47,19 @@ struct Vocabulary {
   void AddTo(formats::GgufWriter& writer, std::string_view prefix = "tokenizer.ggml") const;
 };
 
-// What llama.cpp's converter gives to ids without a token.
+// The score that llama.cpp's converter gives to ids without a token.
 inline constexpr float kPaddingScore = -10000;
 
 // A vocabulary of which no id has a token yet.
 Vocabulary EmptyVocabulary(std::string_view model, int64_t vocab_size);
 
-// How ids follow from the numbers of the pieces in SentencePiece's file.
+// Says how ids follow from the numbers of the pieces in SentencePiece's file.
 enum class PieceOrder : uint8_t {
   kOwn,      // they are the same
   kFairseq,  // <s> <pad> </s> <unk>, the pieces from the fourth on, languages, <mask>: mBART, XLM-R
 };
 
-// What the class of a model says of its vocabulary, beyond the files.
+// The options that a model's class sets for its vocabulary, beyond the files.
 struct VocabularyOptions {
   std::string_view kind = {};                        // HfFamily::tokenizer
   PieceOrder order = PieceOrder::kOwn;               // of unigram vocabularies
@@ -77,7 +77,7 @@ Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& t
 // unknown token stays as it is.
 void PlaceAddedToken(const AddedToken& token, Vocabulary& vocabulary);
 
-// The tokens of added_tokens.json and of "added_tokens_decoder" in tokenizer_config.json; those
+// The tokens of added_tokens.json and of "added_tokens_decoder" in tokenizer_config.json; tokens
 // beyond the vocabulary are left out, with a warning.
 Status PlaceLaterTokens(const std::string& folder, const JsonObject& tokenizer_config,
                         Vocabulary& vocabulary);

@@ -40,14 +40,14 @@ constexpr std::string_view kDistancesSuffix = "attn_rel_b.weight";
 // Positions, which other converters leave as they are, too: they are read a row at a time.
 constexpr std::string_view kPositionsSuffix = "position_embd.weight";
 
-// Of tensors in MXFP4.
+// Suffixes and sizes of tensors in MXFP4.
 constexpr std::string_view kBlocksSuffix = "_blocks";
 constexpr std::string_view kScalesSuffix = "_scales";
 constexpr std::string_view kByteType = "U8";
 constexpr int64_t kCodeBytes = quant::MXFP4::kBlockValues / 2;
 
-// How the text model is called in models that read more than text, whose tensors have this at the
-// beginning of their names or behind the beginning of the inner model's.
+// The name of the text model in models that read more than text. Their tensors have it at the
+// beginning of their names, or behind the inner model's beginning.
 constexpr std::string_view kTextModel = "language_model.";
 
 // Tensors of RWKV's time mixes that are not the large matrices.
@@ -64,7 +64,8 @@ bool IsFloat(const formats::SafetensorsType& type) {
   return type.name == "F64" || type.name == "F32" || type.name == "F16" || type.name == "BF16";
 }
 
-// Of a layer, or of an expert in a name that is that of a layer already.
+// Puts the number of a layer into a name, or that of an expert into a name that has its layer
+// already.
 std::string WithNumber(std::string_view name, int64_t number) {
   const size_t mark = name.find(kNumberMark);
   if (mark == std::string_view::npos) return std::string(name);
@@ -183,7 +184,7 @@ class Planner {
     return {};
   }
 
-  // The embedding under its other names, which must be the same numbers.
+  // The embedding under its other names, which must hold the same values.
   Status FindEmbedding(const HfTensor& embedding) {
     const SafetensorsTensor* first = Find(embedding.hf_name);
     for (const std::string_view name : family_.embedding_names) {
@@ -277,8 +278,8 @@ class Planner {
     return {};
   }
 
-  // Folders may hold keys and values of layers that read those of another layer, and factors that
-  // the model does not apply.
+  // Folders may hold keys and values of layers that read another layer's, and factors that the
+  // model does not apply.
   void SkipUnread(const HfTensor& row, int64_t layer) {
     const bool of_keys =
         row.layers == arch::InLayers::kWithKeys || row.layers == arch::InLayers::kWithValues;
@@ -294,7 +295,7 @@ class Planner {
     if (tensor.factor == 1) tensor.change = Values::kSame;
   }
 
-  // Weights in MXFP4 keep their numbers, whatever the type of the others.
+  // Weights in MXFP4 keep their values, whatever the type of the others.
   Status AddMxfp4(const HfTensor& row, int64_t layer, const std::string& blocks_name) {
     const std::string scales_name =
         fmt::format("{}{}", WithNumber(row.hf_name, layer), kScalesSuffix);
@@ -366,7 +367,7 @@ class Planner {
     tensor.row_step = alternate ? 2 : 1;
   }
 
-  // Which of the rows in the folder is the first that is taken.
+  // The first row that is taken from the folder's matrix.
   int64_t FirstRow(const HfTensor& row) const {
     const int64_t q_rows = ExtentSize(Extent::kQRows, shape_);
     switch (row.part) {

@@ -47,15 +47,16 @@ struct OutputTensor {
   std::vector<int64_t> dims;  // dims[0] is the contiguous one
   // The folder's tensor, or one for each expert or row; none for computed tensors.
   std::vector<const formats::SafetensorsTensor*> sources = {};
-  // Where the source holds blocks of MXFP4: their scales.
+  // The scales, where the source holds blocks of MXFP4.
   const formats::SafetensorsTensor* scales = nullptr;
   bool split_values = false;  // each value of a vector is a row of its own below
   int64_t expert_rows = 1;    // of each expert or head; of all, where there is one matrix
-  // The same in the source, which of these is the first here, and how far the next one is from it.
+  // The rows of each expert or head in the source, the first row that is taken, and the distance
+  // from one taken row to the next.
   int64_t source_rows = 1;
   int64_t first_row = 0;
   int64_t row_step = 1;
-  Values change = Values::kSame;              // of the sources' numbers
+  Values change = Values::kSame;              // of the sources' values
   float factor = 1;                           // of Values::kRescaled
   std::vector<arch::RowFactor> factors = {};  // of all rows, or of a vector's values; empty: none
   bool of_convolution = false;                // its rows are a few values, and never quantized
@@ -90,7 +91,7 @@ class WeightEncoder {
   // `bytes_max`: of the largest tensor to come.
   static Result<WeightEncoder> Create(int64_t bytes_max, int threads);
 
-  // The tensor's bytes, valid until the next call: those of the folder's file where nothing
+  // The tensor's bytes, valid until the next call: bytes of the folder's file where nothing
   // changes.
   std::span<const std::byte> Encode(const OutputTensor& tensor);
 

@@ -17,8 +17,8 @@ constexpr size_t kLanes = 16;
 // Below this e^x is counted as zero: 1e-37 of the largest probability is less than any sum shows.
 constexpr float kExpMin = -86.0f;
 
-// e^x for x <= 0, 0 below kExpMin (and for -infinity); NaN for NaN. The coefficients are those of
-// Taylor's series: r^7 / 7! < 2^-23 / 3 for |r| <= 0.3466.
+// e^x for x <= 0, 0 below kExpMin (and for -infinity); NaN for NaN. The coefficients are Taylor's:
+// r^7 / 7! < 2^-23 / 3 for |r| <= 0.3466.
 inline float Exp(float x) {
   constexpr float kLog2E = 0x1.715476p+0f;
   constexpr float kLn2High = 0x1.62e4p-1f;  // 14 bits: its product with an exponent is exact

@@ -19,7 +19,7 @@
 
 namespace kvant::evaluate {
 
-// Which matrices are watched besides those of the layers.
+// Whether the output matrix is watched besides those of the layers.
 enum class OutputMatrix : uint8_t { kSkipped, kWatched };
 
 class ImportanceCollector final : public graph::MatMulObserver {
@@ -37,8 +37,8 @@ class ImportanceCollector final : public graph::MatMulObserver {
   // Runs every window whole.
   Status Run(Session& session, const Windows& windows, const WindowProgress& progress);
 
-  // What was collected, without datasets. kCorrupt, naming the matrix, if an activation was not
-  // finite.
+  // The importances collected so far, without datasets. kCorrupt, naming the matrix, if an
+  // activation was not finite.
   Result<formats::Imatrix> Take() const;
 
  private:

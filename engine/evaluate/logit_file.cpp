@@ -19,8 +19,8 @@ constexpr char kFloat32Magic[] = "_kvlogit";
 constexpr size_t kMagicBytes = 8;
 constexpr size_t kHeaderBytes = kMagicBytes + 3 * sizeof(int32_t);
 
-// Codes reach so many nats below the likeliest token. Tokens that are less likely are stored as if
-// they lay there, and a divergence leaves them out.
+// Codes reach this many nats below the likeliest token. Less likely tokens are stored as if they
+// lay at that distance, and a divergence leaves them out.
 constexpr float kUint16Range = 16.0f;
 constexpr float kCodeMax = 65535.0f;
 constexpr size_t kScaleBytes = 2 * sizeof(float);

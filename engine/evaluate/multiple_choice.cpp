@@ -123,8 +123,8 @@ Result<std::vector<ChoiceScores>> ScoreChoices(Session& session, const ChoiceTok
   KVANT_TRY(session.Rewind(0));
   std::vector<ChoiceScores> scores;
   for (const ChoiceTokens::Choice& choice : tokens.choices) {
-    // What the session already holds of this choice stays; the row before the first scored token
-    // is computed anew. A window of the cache may have dropped what rewinding needs.
+    // The session keeps the tokens of this choice that it already holds; the row before the first
+    // scored token is computed anew. A window of the cache may have dropped what rewinding needs.
     const size_t held =
         std::min(CommonPrefix(session.tokens(), choice.tokens), choice.first_scored - 1);
     size_t begin = held;

@@ -5,8 +5,9 @@
 // space there or the context is empty. The tokens that the choice adds to the context's are scored;
 // BOS comes first where the vocabulary asks for it.
 //
-// Three scores per choice: the sum of the log-probabilities, the same per byte of the choice's text
-// (acc_norm of lm-evaluation-harness, for ASCII texts), and per scored token (llama-perplexity).
+// Three scores per choice: the sum of the log-probabilities, the sum per byte of the choice's text
+// (acc_norm of lm-evaluation-harness, for ASCII texts), and the sum per scored token
+// (llama-perplexity).
 #pragma once
 
 #include <cstdint>
@@ -57,7 +58,7 @@ struct ChoiceScores {
   double log_prob_per_token = 0;
 };
 
-// Of every choice. The session must hold the longest one.
+// The scores of every choice. The session must hold the longest one.
 Result<std::vector<ChoiceScores>> ScoreChoices(Session& session, const ChoiceTokens& tokens);
 
 // Share of tasks whose best choice (the first among equals) is the answer.

@@ -14,7 +14,7 @@
 namespace kvant::evaluate {
 namespace {
 
-// What one row contributes.
+// The contribution of one row.
 struct RowResult {
   double nll = 0;
   double base_nll = 0;

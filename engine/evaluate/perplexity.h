@@ -16,7 +16,7 @@
 
 namespace kvant::evaluate {
 
-// In nats, per scored token; base is the model whose logits were saved.
+// The divergence in nats, per scored token; base is the model whose logits were saved.
 struct Divergence {
   Estimate kl_mean;
   double kl_median = 0;

@@ -52,7 +52,7 @@ class PairScorer {
   // The session must hold the longest target; it is changed.
   explicit PairScorer(Session& session) : session_(session) {}
 
-  // Errors are those of Runner::Encode and ScoreTokens.
+  // Returns the errors of Runner::Encode and ScoreTokens.
   Status Add(const PairTokens& pair);
   PairReport report() const;
 

@@ -82,8 +82,8 @@ class Scorer {
   }
 
  private:
-  // How many texts are worth a common step: as long as that computes no more rows than without the
-  // next one and it alone.
+  // The number of texts that are worth a common step: a text joins as long as the step computes no
+  // more rows than without the text and the text alone.
   size_t GroupSize(std::span<const ScoredText* const> rest, size_t& shared) const {
     const auto room = static_cast<size_t>(
         std::max<int64_t>(0, runner_.sequences_max() - runner_.stats().sequences));

@@ -1,8 +1,8 @@
 // Log-probabilities of given tokens for many texts at once, as evaluation harnesses ask for them.
 //
-// What texts have in common at their beginnings is computed once, and the rests of short ones share
-// passes. Every text gets the numbers that it would get alone, as far as kSharedRowsMax rows share
-// one arithmetic: only those computed in longer pieces depend on where a common beginning ends.
+// Beginnings that texts share are computed once, and the rests of short texts share passes. Every
+// text gets the scores that it would get alone, as far as kSharedRowsMax rows share one arithmetic:
+// only scores computed in longer pieces depend on where a common beginning ends.
 #pragma once
 
 #include <cstdint>

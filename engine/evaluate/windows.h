@@ -6,7 +6,7 @@
 // begin every `stride` tokens and score their last `stride` tokens, so that every scored token has
 // nearly a whole window before it. Where the vocabulary asks for BOS, it takes the place of the
 // first token of every plain window; strided windows have none. All as in llama-perplexity of early
-// 2025, whose numbers these are comparable with.
+// 2025, so results are comparable with its own.
 #pragma once
 
 #include <cstdint>

@@ -75,9 +75,8 @@ Status GenerateBatch(Runner& runner, const Tokenizer& tokenizer,
     const Status status = scheduler.Poll();
     if (!scheduler.first_failure().ok()) return scheduler.first_failure();
     if (status.ok()) continue;
-    // What ends a batch early: the cancel flag, between steps or during one, or on_text, which is
-    // then
-    // not called again.
+    // Two things end a batch early: the cancel flag, between steps or during one, or an error of
+    // on_text, which is then not called again.
     if (status.error().code == ErrorCode::kCancelled && !scheduler.refused()) {
       KVANT_TRY(scheduler.CancelAll());
     }

@@ -60,8 +60,8 @@ class BeamRequest final : public Request {
     return {};
   }
 
-  // Makes one step of the search from the logits of its beams, then makes the sequences those of
-  // the beams that go on.
+  // Makes one step of the search from the logits of its beams, then gives sequences to the beams
+  // that go on.
   Status Advance(SequenceHost& host) override {
     logits_.clear();
     for (const SequenceId beam : beams_) logits_.push_back(host.logits(beam));
@@ -81,8 +81,8 @@ class BeamRequest final : public Request {
   }
 
  private:
-  // Gives every beam its parent's sequence: permutes the sequences, and forks those of parents that
-  // several beams continue.
+  // Gives every beam its parent's sequence: permutes the sequences, and forks the sequence of a
+  // parent that several beams continue.
   Status Follow(SequenceHost& host) {
     const std::span<const int32_t> parents = search_.parents();
     while (beams_.size() < parents.size()) {
@@ -117,7 +117,7 @@ class BeamRequest final : public Request {
   bool cancelled_ = false;
 };
 
-// For at most as many tokens as the context has room for; the last one needs none.
+// Starts a search for at most as many tokens as the context has room for; the last one needs none.
 Result<BeamSearch> StartSearch(const Runner& runner, std::span<const TokenId> prompt,
                                BeamOptions options) {
   const int64_t most = runner.options().context + 1;

@@ -75,7 +75,8 @@ Status CheckForced(const BeamOptions& options) {
                    no_begin ? "forced-bos" : "forced-eos");
 }
 
-// At most so many tokens of the history for each beam, and no least length beyond the greatest.
+// All beams together keep at most kEntriesMax / 2 tokens, and no least length is beyond the
+// greatest.
 Status CheckLengths(const BeamOptions& options) {
   const int64_t most = kEntriesMax / 2 / int64_t{options.beams};
   KVANT_TRY(CheckCount("max-length", options.max_length, 0, most));

@@ -15,13 +15,13 @@ void Ban(const BeamProcessing& step, std::span<const TokenId> tokens) {
   for (const TokenId token : tokens) BeamValue(step, token) = kLogitNone;
 }
 
-// One of these tokens is certain.
+// Forces one of `tokens`: all others get no probability.
 void ForceToken(const BeamProcessing& step, std::span<const TokenId> tokens) {
   std::fill(step.row.begin(), step.row.end(), kLogitNone);
   for (const TokenId token : tokens) BeamValue(step, token) = 0;
 }
 
-// Once for a token, however often it occurs.
+// Penalizes each token once, however often it occurs.
 void PenalizeRepetition(const BeamProcessing& step) {
   const float penalty = step.options.repetition_penalty;
   for (const TokenId token : step.text.tokens) {

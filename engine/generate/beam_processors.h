@@ -1,4 +1,4 @@
-// What changes the probabilities of a beam's next token: one row each, in Hugging Face's order
+// Processors of the probabilities of a beam's next token: one row each, in Hugging Face's order
 // (`_get_logits_processor` of transformers 4.57.1, generation/utils.py). Options and their meaning:
 // include/kvant/beam_options.h. A new processor is its options and a row.
 //

@@ -406,7 +406,7 @@ bool BeamSearch::CanGain(const Group& group, float best_sum) const {
   return Divide(best_sum, length) > group.finished.back().score;
 }
 
-// Of a hypothesis of `generated` tokens, an end token included.
+// The score of a hypothesis of `generated` tokens, an end token included.
 float BeamSearch::Score(float sum, int64_t generated, Ending ending) const {
   const int64_t open = generated - (ending == Ending::kEndToken ? 1 : 0);
   switch (options_.scoring) {

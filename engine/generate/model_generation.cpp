@@ -141,7 +141,7 @@ bool ModelGeneration::Has(std::string_view name) const {
 Result<ModelGeneration> ReadModelGeneration(const GgufFile& file) {
   ModelGeneration out;
   KVANT_ASSIGN(const auto arch, file.GetString("general.architecture"));
-  // Of translators with two vocabularies that of the texts which they write.
+  // A translator with two vocabularies writes texts in the target's.
   KVANT_ASSIGN(const GgufArray* tokens,
                file.GetArray("tokenizer.target.tokens", GgufType::kString));
   if (tokens == nullptr) {

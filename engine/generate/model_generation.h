@@ -27,8 +27,8 @@ struct ModelGeneration {
   bool Has(std::string_view name) const;
 };
 
-// Token ids are those of the file's vocabulary, and the options fit together. Other keys under
-// ARCHITECTURE.generation are not looked at.
+// Checks that token ids are in the file's vocabulary and that the options fit together. Other keys
+// under ARCHITECTURE.generation are not looked at.
 Result<ModelGeneration> ReadModelGeneration(const formats::GgufFile& file);
 
 }  // namespace kvant

@@ -57,7 +57,7 @@ double PortableExp(double x) {
   double sum = 0.0;
   for (size_t i = kExpTerms + 1; i-- > 0;) sum = sum * r + kInverseFactorials[i];
   const int exponent = static_cast<int>(scaled);
-  // In two steps, since 2^1024 is no double although e^709 is.
+  // The power is multiplied in two steps, since 2^1024 is no double although e^709 is.
   return sum * PowerOfTwo(exponent / 2) * PowerOfTwo(exponent - exponent / 2);
 }
 

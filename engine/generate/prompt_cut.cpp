@@ -1,4 +1,5 @@
-// Where a prompt may be cut without changing a bit of its logits (include/kvant/sequence_host.h).
+// Finds where a prompt may be cut without changing a bit of its logits
+// (include/kvant/sequence_host.h).
 #include <algorithm>
 
 #include "base/result.h"

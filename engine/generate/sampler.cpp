@@ -14,7 +14,7 @@
 namespace kvant {
 namespace {
 
-// 40-bit weights of so many tokens sum to less than 2^64.
+// 40-bit weights of 2^24 tokens sum to less than 2^64.
 constexpr int32_t kSamplerVocabMax = 1 << 24;
 
 Status CheckSetting(const SamplerSetting& setting, const SamplingOptions& options) {

@@ -169,7 +169,7 @@ bool Scheduler::HasRoom(size_t family) const {
          running_.size() + family <= std::max(options_.requests_max, family);
 }
 
-// Prepares the requests from number `first` of running_ on, and removes those that cannot begin.
+// Prepares the requests from number `first` of running_ on, and removes requests that cannot begin.
 Status Scheduler::Open(size_t first) {
   for (size_t i = first; i < running_.size();) {
     Request& request = *running_[i];
@@ -319,7 +319,7 @@ Status Scheduler::RunStep(size_t first) {
   return status;
 }
 
-// After a step that was refused: removes the requests that were the reason, or makes room.
+// Follows a step that was refused: removes the requests that were the reason, or makes room.
 Status Scheduler::Retry(size_t first, const Status& status) {
   bool found = false;
   for (size_t i = 0; i < owners_.size(); ++i) {
@@ -342,8 +342,8 @@ Status Scheduler::Retry(size_t first, const Status& status) {
   return smaller ? Status() : MakeRoom(status);
 }
 
-// Sends the request that came last back to the queue until another has ended, together with those
-// that wait for the same prompt.
+// Sends the request that came last back to the queue until another has ended, together with the
+// requests that wait for its prompt.
 Status Scheduler::MakeRoom(const Status& status) {
   size_t begin = running_.size() - 1;
   Request& last = *running_[begin];

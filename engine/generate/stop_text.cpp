@@ -24,7 +24,7 @@ StopTextFilter::StopTextFilter(std::vector<std::string> stop_texts)
 std::string StopTextFilter::Push(std::string_view bytes) {
   if (stopped_) return "";
   pending_ += bytes;
-  // The stop text that ends first wins; of those ending together, the one that begins first.
+  // The stop text that ends first wins; where several end together, the one that begins first.
   size_t stop_end = std::string::npos;
   size_t stop_begin = std::string::npos;
   for (const std::string& stop_text : stop_texts_) {

@@ -106,7 +106,7 @@ Status TextRequest::AddInputs(SequenceHost& host, std::vector<StepInput>& inputs
 Status TextRequest::Guess(SequenceHost& host) {
   guess_.assign(1, out_.ids.back());
   if (options().draft == nullptr) return {};
-  // More rows than these would not have the bits of single ones.
+  // More rows would not have the bits of single rows.
   int64_t count =
       std::min({options().draft_tokens, kSharedRowsMax - 1, host.context() - before_ - 1});
   if (options().max_tokens >= 0) {
@@ -213,7 +213,7 @@ Status TextRequest::GoOn(SequenceHost& host) {
   }
   const int64_t length = host.length(sequence_);
   if (length >= host.context()) {
-    // Of a single token nothing can go.
+    // A sequence of a single token has nothing to drop.
     if (!options().shift_keep.has_value() || length < 2) {
       Finish(FinishReason::kContext);
       return {};
@@ -278,7 +278,7 @@ Status TextRequest::EndWithoutMemory(const Status& error) {
 // ---- The end ------------------------------------------------------------------------------------
 
 void TextRequest::Release(SequenceHost& host, std::optional<SequenceId> kept) {
-  // Of a step that was cancelled between its passes, guesses that nobody has checked stay behind.
+  // A step that was cancelled between its passes leaves guesses behind that nobody has checked.
   const bool guesses = in_step_ && host.length(sequence_) > before_ + 1;
   if (sequence_ != kept) {
     (void)host.FreeSequence(sequence_);  // it exists

@@ -1,4 +1,4 @@
-// What expressions compute.
+// Computes expressions.
 #include "engine/jinja/nodes.h"
 
 namespace kvant::jinja {

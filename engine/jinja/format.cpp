@@ -215,7 +215,7 @@ Result<FieldStyle> ParseFieldStyle(std::string_view text) {
   return style;
 }
 
-// What "0.name[key]" names.
+// The value that "0.name[key]" names.
 Result<Value> FieldValue(Run& run, std::string_view path, const Arguments& arguments,
                          size_t* next) {
   size_t end = std::min(path.find_first_of(".["), path.size());

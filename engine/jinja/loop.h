@@ -1,4 +1,4 @@
-// What a template knows of a loop, and of a macro that it calls.
+// Objects that a template sees: a loop, and a macro that it calls.
 //
 // Thread-safety: one run, one thread.
 #pragma once

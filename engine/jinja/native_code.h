@@ -137,7 +137,7 @@ NativeCode TextTitle;
 NativeCode TextUpper;
 NativeCode TextZeroFill;
 
-// What several of them need.
+// ---- Functions that several of them need ----
 
 // The value that "a.b.0" or an index names in an item, as map(attribute=...) means it.
 // `otherwise` takes the place of what is undefined on the way, where it is given.

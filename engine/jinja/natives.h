@@ -21,7 +21,8 @@ struct Bound {
 
   bool Has(size_t i) const { return given[i]; }
   const Value& operator[](size_t i) const { return values[i]; }
-  // What the argument must be, or `otherwise` where it is not given. kInvalid for other types.
+  // The argument as a whole number or a string, or `otherwise` where it is not given. kInvalid for
+  // other types.
   Result<int64_t> Whole(size_t i, int64_t otherwise) const;
   Result<Text> String(size_t i, std::string_view otherwise) const;
   bool Flag(size_t i, bool otherwise) const { return given[i] ? values[i].Truth() : otherwise; }

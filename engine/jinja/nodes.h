@@ -184,7 +184,7 @@ struct TestNode : public Expression {
   ArgumentNodes arguments;
 };
 
-// What a value is assigned to: a name, ns.name, or several of these.
+// The target of an assignment: a name, ns.name, or several of these.
 struct Target {
   std::string name;
   std::string attribute;  // of the namespace `name`; "" for a plain name
@@ -229,7 +229,7 @@ struct SetNode : public Statement {
   Body body;
 };
 
-// What a macro and a call block have in common.
+// The parts that a macro and a call block share.
 struct Callee {
   std::string name;
   std::vector<std::string> parameters;

@@ -1,7 +1,7 @@
-// Objects of a run: what has an identity or can be called. The run owns them until it ends, so
+// Objects of a run: they have an identity or can be called. The run owns them until it ends, so
 // that no cycle among them leaks.
 //
-// Thread-safety: those of one run belong to one thread.
+// Thread-safety: objects of one run belong to one thread.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ namespace kvant::jinja {
 
 class Run;
 
-// What a call passes, before it meets the names of parameters.
+// The arguments of a call, before it meets the names of parameters.
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;

@@ -84,7 +84,7 @@ void Parser::ForgiveSince(size_t begin) {
 Result<Body> Parser::Parse() {
   KVANT_ASSIGN(Body body, TakeBody({}));
   if (!unknown_.empty()) {
-    // Where the error is shown.
+    // The error is shown at the name's line.
     tokens_[at_].line = unknown_.front().line;
     return Wrong("{}", unknown_.front().message);
   }

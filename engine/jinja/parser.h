@@ -34,7 +34,7 @@ class Parser {
     int line = 1;
     bool hard = false;
   };
-  // Which expressions a place takes.
+  // Says which expressions a place takes.
   enum class Attributes : uint8_t { kTaken, kNone };  // ns.x may stand there
   enum class Conditions : uint8_t { kTaken, kLeft };  // an "if" belongs to it, or comes after it
 

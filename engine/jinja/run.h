@@ -15,7 +15,7 @@
 
 namespace kvant::jinja {
 
-// What a template may use. The largest conversations that models can read need a hundredth of it.
+// Limits of a template. The largest conversations that models can read need a hundredth of them.
 struct Limits {
   int64_t steps = 20'000'000;         // expressions and statements
   int64_t bytes = int64_t{1} << 29;   // of all strings, lists and dicts that are made
@@ -23,7 +23,7 @@ struct Limits {
   int depth = 500;                    // of expressions, statements and calls within each other
 };
 
-// The names that are visible at a place: those set there, then those around it.
+// The names that are visible at a place: first the names set there, then the names around it.
 struct Scope {
   std::shared_ptr<Scope> outer;
   std::vector<std::pair<std::string, Value>> names;

@@ -1,4 +1,4 @@
-// What statements do.
+// Runs statements.
 #include "engine/jinja/loop.h"
 #include "engine/jinja/nodes.h"
 

@@ -34,8 +34,8 @@ class Template {
   std::shared_ptr<const Tree> tree_;
 };
 
-// A JSON text as a value whose strings are foreign, members in their order; of members with the
-// same key the last one counts, as in Python. kInvalid for what is no JSON, for nesting deeper than
+// A JSON text as a value whose strings are foreign, members in their order; where members share a
+// key, the last one counts, as in Python. kInvalid for what is no JSON, for nesting deeper than
 // kJsonValueDepthMax and for whole numbers beyond 64 bits. `what` is named in errors.
 inline constexpr int kJsonValueDepthMax = 64;
 Result<Value> ValueOfJson(std::string_view json, const std::string& what);

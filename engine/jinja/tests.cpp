@@ -84,7 +84,7 @@ Result<Value> TestMapping(Run&, const Value& self, const Bound&) { return Value(
 Result<Value> TestIterable(Run&, const Value& self, const Bound&) {
   return Value(self.IsUndefined() || self.IsText() || self.IsSequence() || self.IsDict());
 }
-// What has a length and items: views of a dict have no items by number.
+// True for values with a length and items: views of a dict have no items by number.
 Result<Value> TestSequence(Run&, const Value& self, const Bound&) {
   return Value(self.IsUndefined() || self.IsText() || self.IsDict() ||
                (self.IsSequence() && self.sequence().kind < Sequence::Kind::kView));

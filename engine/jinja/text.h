@@ -30,7 +30,7 @@ class Text {
   bool has_foreign() const { return !foreign_.empty(); }
   std::string TakeBytes() && { return std::move(bytes_); }
 
-  // What the filter "safe" makes: joined to other strings with +, it escapes these for HTML.
+  // The filter "safe" makes markup: joined to other strings with +, it escapes them for HTML.
   bool markup() const { return markup_; }
   void SetMarkup(bool value) { markup_ = value; }
 
@@ -38,7 +38,7 @@ class Text {
   void AppendForeign(std::string_view bytes);
   void Append(const Text& other) { AppendPart(other, 0, other.size()); }
   void AppendPart(const Text& other, size_t begin, size_t end);
-  // Appends bytes that stand for those of `origin` from `begin` to `end`, with their mark.
+  // Appends bytes that stand for the bytes of `origin` from `begin` to `end`, with their mark.
   void AppendAs(std::string_view bytes, const Text& origin, size_t begin, size_t end);
   Text Part(size_t begin, size_t end) const;
   bool IsForeign(size_t begin, size_t end) const;  // whether any byte of the range is
@@ -54,8 +54,7 @@ class Text {
 // Python's white space: what strip, split and isspace mean.
 bool IsPythonSpace(char32_t code_point);
 
-// The text without white space (or, with `characters`, without these) at the sides that are asked
-// for.
+// The text without white space (or without `characters`, if given) at the sides that are asked for.
 enum class Side : unsigned char { kLeft, kRight, kBoth };
 Text StripText(const Text& text, Side side);
 Text StripText(const Text& text, Side side, std::string_view characters);

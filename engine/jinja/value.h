@@ -3,7 +3,7 @@
 //
 // Numbers are 64 bits wide; what Python would compute beyond them is an error. Containers know how
 // deeply they are nested, up to kValueDepthMax, so that code may walk them by recursion.
-// Thread-safety: values; those without objects and generators may be shared by threads.
+// Thread-safety: values without objects and generators may be shared by threads.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class Object;
 class Value;
 
 inline constexpr int kValueDepthMax = 100;
-// Bytes and items of a value, those of its items included, each as often as it can be reached.
+// The bytes and items of a value and, in turn, of its items, each as often as it can be reached.
 inline constexpr size_t kValueWeightMax = size_t{1} << 26;
 
 struct Undefined {
@@ -85,7 +85,7 @@ class Value {
   bool IsNumber() const { return IsBool() || IsInt() || IsFloat(); }
   bool IsWhole() const { return IsBool() || IsInt(); }
 
-  // Of the type that was asked for above.
+  // The content, which must have the type that was asked for above.
   bool boolean() const { return std::get<bool>(data_); }
   int64_t whole() const { return IsBool() ? int64_t{boolean()} : std::get<int64_t>(data_); }
   double number() const { return IsFloat() ? std::get<double>(data_) : double(whole()); }
@@ -118,7 +118,8 @@ class DictBuilder {
   Dict dict_;
 };
 
-// What dicts and sets take for the same key: 1, 1.0 and true are. kInvalid for lists and dicts.
+// The text under which dicts and sets hold a value as a key: one text for 1, 1.0 and true. kInvalid
+// for lists and dicts.
 Result<std::string> KeyOf(const Value& value);
 
 bool Equal(const Value& left, const Value& right);

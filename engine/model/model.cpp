@@ -126,7 +126,7 @@ uint64_t Model::Fingerprint() const {
   const std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> state(XXH64_createState(),
                                                                          XXH64_freeState);
   XXH64_reset(state.get(), 0);
-  // What lies before the first shard's data is its metadata and its list of tensors.
+  // The bytes before the first shard's data are its metadata and its list of tensors.
   const std::span<const std::byte> shard = file_->mappings().front().bytes();
   size_t header = shard.size();
   for (const formats::GgufTensor& tensor : file_->tensors()) {

@@ -1,4 +1,4 @@
-// Which layers a device can compute, by the options alone.
+// The layers that a device can compute, by the options alone.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,9 @@
 
 namespace kvant {
 
-// What sessions offload whose options say nothing, where they can: nothing, unless a program asks
-// for it before it opens one. So the tests of the CPU's cache run with a device's, too.
+// Sets the offload of sessions whose options name none, where they can offload: nothing, unless a
+// program asks for it before it opens a session. So the tests of the CPU's cache run with a
+// device's, too.
 void SetDefaultOffload(Offload offload);
 // The options with this default.
 SessionOptions WithDefaultOffload(const Model& model, SessionOptions options);

@@ -80,7 +80,7 @@ class Choice {
     }
   }
 
-  // From another choice that fits.
+  // Begins from another choice that fits.
   void Begin(const std::vector<size_t>& chosen) {
     for (size_t i = 0; i < items_.size(); ++i) Set(i, chosen[i]);
   }
@@ -118,7 +118,7 @@ class Choice {
       return item != other.item ? item < other.item : to < other.to;
     }
   };
-  // The cheapest payments of so many bytes or more, of two items.
+  // The cheapest payments of `bytes` or more, of two different items.
   struct CheapestFrom {
     int64_t bytes = 0;
     Payment first;
@@ -172,7 +172,8 @@ class Choice {
     chosen_[i] = to;
   }
 
-  // What all items could pay, the most bytes first, and the cheapest of each beginning of the list.
+  // Lists what all items could pay, the most bytes first, and the cheapest of each beginning of the
+  // list.
   void ListPayments() {
     std::vector<Payment> payments;
     for (size_t j = 0; j < items_.size(); ++j) {
@@ -218,9 +219,9 @@ class Choice {
   std::vector<CheapestFrom> cheapest_;  // by bytes, falling; for one improvement
 };
 
-// The best choice where bytes are counted in units, those of a candidate rounded up: exact but for
-// the rounding. Of the states (items so far, units so far) only those are looked at from which
-// the other items can use up what is left.
+// The best choice where bytes are counted in units, a candidate's bytes rounded up: exact but for
+// the rounding. A state (items so far, units so far) is looked at only where the other items can
+// use up the units that are left.
 class UnitTable {
  public:
   UnitTable(std::span<const Item> items, uint64_t bytes_max)
@@ -255,7 +256,7 @@ class UnitTable {
 
  private:
   static constexpr uint64_t kUnits = uint64_t{1} << 15;
-  // The number of a candidate is a byte. No matrix has so many types.
+  // The number of a candidate is a byte. No matrix has this many types.
   static constexpr size_t kCandidatesMax = 256;
 
   // Candidates taken of an item, by the units of it and the items before: from unit `begin` on.

@@ -2,9 +2,9 @@
 //
 // A knapsack of classes, solved twice: along the lower convex hulls of the tensors' candidates, the
 // largest fall of the error for a byte first, which is optimal for all sizes that a whole number of
-// such steps reaches; and by dynamic programming over bytes in units of 1/32768, rounded up. From
-// either choice the best changes of one or of two tensors follow until none helps, and the better
-// one counts. Everything is decided by comparisons in the order of the tensors, so the same numbers
+// steps reaches; and by dynamic programming over bytes in units of 1/32768, rounded up. From either
+// choice the best changes of one or of two tensors follow until none helps, and the better one
+// counts. Everything is decided by comparisons in the order of the tensors, so the same numbers
 // give the same choice. Thread-safety: pure.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace kvant::quantize {
 
-// What a tensor may become.
+// A type that a tensor may get, by its bytes and its error.
 struct BudgetCandidate {
   uint64_t bytes = 0;
   double error = 0;  // not below 0
@@ -27,8 +27,9 @@ struct BudgetCandidate {
 // it. May be empty.
 using BudgetProgress = std::function<Status(double done)>;
 
-// For each item the number of its candidate. kInvalid if even the smallest candidates together take
-// more than `bytes_max`. An item without candidates is a mistake of the caller.
+// Chooses a candidate for each item and returns their numbers. kInvalid if even the smallest
+// candidates together take more than `bytes_max`. An item without candidates is a mistake of the
+// caller.
 Result<std::vector<size_t>> ChooseWithin(std::span<const std::vector<BudgetCandidate>> items,
                                          uint64_t bytes_max, const BudgetProgress& progress = {});
 

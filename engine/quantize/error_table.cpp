@@ -46,7 +46,7 @@ Result<Sample> TakeSample(const GgufFile& file, const cpu::KernelTable& kernels,
   const int64_t rows = std::min(tensor.rows(), wanted);
   sample.values.resize(static_cast<size_t>(rows * sample.cols));
   for (int64_t r = 0; r < rows; ++r) {
-    // The middles of so many equal pieces.
+    // The middles of `rows` equal pieces.
     const int64_t row = (2 * r + 1) * tensor.rows() / (2 * rows);
     kernels.decode[IndexOf(*tensor.format)](tensor.data + row * tensor.row_bytes(),
                                             sample.values.data() + r * sample.cols, sample.cols);
@@ -68,7 +68,7 @@ const float* ImportanceOf(const MeasuredMatrix& matrix, const Sample& sample, in
   return matrix.importance.data() + sample.matrices[static_cast<size_t>(row)] * sample.cols;
 }
 
-// As encoders take it: negative and non-finite ones count as 0.
+// Encoders, too, count negative and non-finite importances as 0.
 double UsableWeight(float importance) {
   return std::isfinite(importance) ? std::max(double{importance}, 0.0) : 0;
 }
@@ -105,8 +105,8 @@ double RelativeError(const MeasuredMatrix& matrix, const Sample& sample,
   return std::isfinite(noise / signal) ? noise / signal : kHopeless;
 }
 
-// Of formats with the same bytes only the one of least error can be chosen, the matrix's own before
-// others: what a sample shows no error of may still have one.
+// Keeps, of formats with the same bytes, only the one of least error, the matrix's own before
+// others: a format whose sample shows no error may still have one.
 void KeepBest(MeasuredMatrix& matrix) {
   const auto order = [&](const MeasuredMatrix::Row& row) {
     return std::tuple(row.bytes, row.error, row.format != matrix.tensor->format);

@@ -38,7 +38,8 @@ struct MeasuredMatrix {
 struct MeasureOptions {
   // Formats that need importances are left out where a matrix has none.
   std::vector<const quant::FormatTraits*> formats;
-  // For matrices that none of `formats` can hold, because of their rows or for lack of importances.
+  // Formats for matrices that none of `formats` can hold, because of their rows or for lack of
+  // importances.
   std::vector<const quant::FormatTraits*> fallbacks = {};
   // Values of a matrix that are encoded in each format, about; whole rows, one at least.
   int64_t sample_values = int64_t{1} << 16;
@@ -53,8 +54,8 @@ struct MeasureOptions {
 Status ListFormats(const formats::GgufFile& file, const MeasureOptions& options,
                    std::span<MeasuredMatrix> matrices);
 
-// Measures the errors of the rows, and of rows with the same bytes leaves the one with the least.
-// kInvalid, naming the tensor, for values that are NaN or infinite.
+// Measures the errors of the rows. Where rows have the same bytes, only the one with the least
+// error stays. kInvalid, naming the tensor, for values that are NaN or infinite.
 Status MeasureErrors(const formats::GgufFile& file, const MeasureOptions& options,
                      std::span<MeasuredMatrix> matrices);
 

@@ -1,5 +1,6 @@
-// What quantizing a model will do to each tensor and each metadata entry: made before anything is
-// written, shown by `kvant quantize --dry-run`, carried out by engine/quantize/quantize.h.
+// The plan of a quantization: what becomes of each tensor and each metadata entry. It is made
+// before anything is written, shown by `kvant quantize --dry-run`, carried out by
+// engine/quantize/quantize.h.
 //
 // Errors name the file and the tensor, key or pattern: kInvalid for what cannot be asked of this
 // model (importance matrix of another one, already quantized input, a format that needs an
@@ -73,7 +74,7 @@ struct PlannedEntry {
 
 struct QuantizePlan {
   std::vector<TensorPlan> tensors;  // in the order of the file
-  // On top of the file's own entries; those that say how it was split go.
+  // Entries on top of the file's own; the file's entries that say how it was split go.
   std::vector<PlannedEntry> metadata;
   std::vector<std::string> notes;  // what the user may not expect, one line each
 

@@ -1,4 +1,4 @@
-// Which tensors a recipe gives a format to: the matrices but those that are small and much needed.
+// Says which tensors a recipe gives a format to: all matrices except small and much needed ones.
 //
 // Source of the names: llama_model_quantize_impl in llama.cpp, commit c392e5094, file
 // src/llama-quant.cpp.
@@ -11,7 +11,7 @@
 namespace kvant::quantize {
 
 bool IsQuantizable(const formats::GgufTensor& tensor) {
-  // Pieces of names. Those of the last line are later than February 2025.
+  // Pieces of names. The names in the last line are later than February 2025.
   constexpr std::string_view kKept[] = {"_norm.weight",
                                         "ffn_gate_inp.weight",
                                         "ssm_conv1d.weight",

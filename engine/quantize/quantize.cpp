@@ -103,7 +103,8 @@ void AddMetadata(const GgufFile& file, const QuantizePlan& plan, GgufWriter& wri
   }
 }
 
-// A file without its tensors' data: all tensors of the model (shard -1) or those of one shard.
+// A file without its tensors' data: all tensors of the model (shard -1) or the tensors of one
+// shard.
 Result<GgufWriter> DescribeOutput(const GgufFile& file, const QuantizePlan& plan, int shard) {
   GgufWriter writer(static_cast<uint32_t>(file.alignment()));
   if (shard <= 0) AddMetadata(file, plan, writer);

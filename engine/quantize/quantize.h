@@ -45,8 +45,8 @@ struct WriteOptions {
 Result<uint64_t> OutputBytes(const formats::GgufFile& file, const QuantizePlan& plan,
                              const WriteOptions& options);
 
-// What WriteQuantized would refuse before it begins: an output that is an input, or no regular
-// file, or in a folder where nothing can be created, and shards that exist already.
+// Refuses what WriteQuantized would refuse before it begins: an output that is an input, or no
+// regular file, or in a folder where nothing can be created, and shards that exist already.
 Status CheckOutput(const formats::GgufFile& file, const std::string& output,
                    const WriteOptions& options);
 

@@ -28,7 +28,7 @@ using arch::SmallValues;
 constexpr int64_t kLayersOf70B = 80;
 
 // Architectures that are quantized, but are no family of engine/arch yet. The traits of families
-// stand with them: whoever adds one of these moves its row there.
+// stand with them: whoever adds such a family moves its row there.
 struct OtherArchitecture {
   std::string_view arch;
   MixTraits mix;
@@ -190,7 +190,7 @@ class Chooser {
     return base == "Q8_0" || base == "Q8_KV" || base == "IQ6_K" ? base_ : Format("Q6_K");
   }
 
-  // Whether layers are counted as tensors come, those of experts and shared experts alike.
+  // Whether layers are counted as tensors come, tensors of experts and shared experts alike.
   bool CountsAll() const { return very_low_ || std::string_view(recipe_.name) == "IQ2_KS"; }
 
   bool HasRule(Role role) const {

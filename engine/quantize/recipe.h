@@ -29,14 +29,14 @@ struct Recipe {
   const char* summary;
 };
 
-// In the order of their size, smallest first.
+// All recipes in the order of their size, smallest first.
 std::span<const Recipe> AllRecipes();
 
-// By case-insensitive name; "Q3_K", "Q4_K" and "Q5_K" are short for their _M mixes. Null for
-// others.
+// Finds a recipe by its case-insensitive name; "Q3_K", "Q4_K" and "Q5_K" are short for their _M
+// mixes. Null for others.
 const Recipe* FindRecipe(std::string_view name);
 
-// What the rules ask about a model. Zero where its metadata say nothing.
+// The facts about a model that the rules ask for. Zero where its metadata say nothing.
 struct RecipeModel {
   std::string arch;
   int64_t layers = 0;
@@ -56,7 +56,7 @@ bool IsQuantizable(const formats::GgufTensor& tensor);
 // with smaller blocks, or F16. `wanted` itself where it fits.
 const quant::FormatTraits& FittingFormat(const quant::FormatTraits& wanted, int64_t columns);
 
-// One format per tensor, null for those that stay as they are. `tensors` are all of the model's.
+// One format per tensor, null for a tensor that stays as it is. `tensors` are all of the model's.
 // Rows may be too odd for it: FittingFormat is still to be applied.
 std::vector<const quant::FormatTraits*> ApplyRecipe(const Recipe& recipe, const RecipeModel& model,
                                                     std::span<const formats::GgufTensor> tensors);

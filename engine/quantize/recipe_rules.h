@@ -5,8 +5,8 @@
 //
 // Source of the facts: llama_tensor_get_type and llama_model_quantize_impl in llama.cpp, commit
 // c392e5094, file src/llama-quant.cpp; tests/engine/quantize/recipes.json holds what that program
-// made. Of the recipes of ik_llama.cpp (file types from 135 on): the same function there, August
-// 2026.
+// made. Source for the recipes of ik_llama.cpp (file types from 135 on): the function of that name
+// there, August 2026.
 #pragma once
 
 #include <cstdint>
@@ -91,7 +91,8 @@ enum class Role : uint8_t {
   kOther,
 };
 
-// Which layers a rule holds for. Layers are counted within the role where a model has no experts.
+// Says which layers a rule holds for. Layers are counted within the role where a model has no
+// experts.
 enum class Where : uint8_t {
   kAll,
   kFirst2,
@@ -129,7 +130,8 @@ struct Rule {
 // Below about 2.7 bits other rules hold.
 inline constexpr std::string_view kVeryLow = "IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ2_M ";
 
-// Those of ik_llama.cpp, whose rules come before the others; IQ2_KS and IQ2_KT have their own.
+// The recipes of ik_llama.cpp, whose rules come before the others; IQ2_KS and IQ2_KT have their
+// own.
 inline constexpr std::string_view kOfIk =
     "IQ1_KT IQ2_K IQ2_KL IQ3_KT IQ3_KS IQ3_K IQ3_KL IQ4_KT IQ4_KSS IQ4_KS IQ4_K IQ5_KS IQ5_K Q6_0 "
     "IQ6_K Q8_KV IQ1_BN IQ2_BN ";

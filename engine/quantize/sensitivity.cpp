@@ -31,7 +31,8 @@ const MeasuredMatrix::Row& ProbeOf(const MeasuredMatrix& matrix) {
                            [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
 }
 
-// More bytes than tokens of a text have on average: what lies behind so many need not be read.
+// More bytes than a token of a text has on average: a text is read only up to this many for each
+// token.
 constexpr int64_t kTokenBytes = 64;
 
 // The first bytes, without a piece of a character at the end.

@@ -2,10 +2,11 @@
 // that `kvant quantize --size` makes least.
 //
 // For small errors the divergence of the output grows in proportion to the relative error of a
-// matrix, and those of several matrices add up (V. Malinovskii et al., "Pushing the Limits of Large
-// Language Model Quantization via the Linearity Theorem", arXiv:2411.17525). The factor of each is
-// measured: one matrix at a time is quantized with a known error, and the mean Kullback-Leibler
-// divergence of the next token's distribution from the unchanged model's is divided by it.
+// matrix, and the divergences of several matrices add up (V. Malinovskii et al., "Pushing the
+// Limits of Large Language Model Quantization via the Linearity Theorem", arXiv:2411.17525). The
+// factor of each is measured: one matrix at a time is quantized with a known error, and the mean
+// Kullback-Leibler divergence of the next token's distribution from the unchanged model's is
+// divided by it.
 #pragma once
 
 #include <atomic>
@@ -30,7 +31,8 @@ namespace kvant::quantize {
 
 struct SensitivityOptions {
   std::string text;  // what the model reads
-  // Windows of so many tokens, of which the second half of each is scored; so many tokens at most.
+  // Windows of `window` tokens, of which the second half of each is scored; at most `tokens_max`
+  // tokens in all.
   int64_t window = 256;
   int64_t tokens_max = 2048;
   int threads = 1;
@@ -72,8 +74,9 @@ class SensitivityTest {
   std::vector<evaluate::Distribution> base_;  // [rows], of these logits
 };
 
-// Without a text: 1 for the output matrix, whose error is that of the logits and which may be the
-// embedding; less for others, by their role and the number of layers that share a residual stream.
+// The sensitivity without a text: 1 for the output matrix, whose error is the error of the logits
+// and which may be the embedding; less for other matrices, by their role and the number of layers
+// that share a residual stream.
 enum class OutputMatrix : uint8_t { kOwn, kEmbedding };
 double TypicalSensitivity(std::string_view tensor, int64_t layers, OutputMatrix output);
 

@@ -127,13 +127,13 @@ class SizePlanner {
     return sensitivities;
   }
 
-  // What the matrices may become. Errors that are not measured count nothing.
+  // The candidates of all matrices. Errors that are not measured count nothing.
   std::vector<std::vector<BudgetCandidate>> Items(const std::vector<double>& sensitivities) const {
     std::vector<std::vector<BudgetCandidate>> items;
     for (size_t i = 0; i < matrices_.size(); ++i) {
       auto& item = items.emplace_back();
       for (const MeasuredMatrix::Row& row : matrices_[i].rows) {
-        // With bits per weight, bytes are those of the tensors without padding.
+        // With bits per weight, bytes are counted without padding.
         const uint64_t bytes = request_.bits ? row.tensor_bytes : row.bytes;
         item.push_back({bytes, CostOf(sensitivities[i], row.error)});
       }

@@ -1,12 +1,12 @@
 // Plans a quantization by its size: the types of a model's matrices that leave the least error, and
-// so the least divergence, in a file of so many bytes.
+// so the least divergence, in a file of a given size.
 //
 // The errors are measured (engine/quantize/error_table.h) and weighted by sensitivities
 // (engine/quantize/sensitivity.h); engine/quantize/budget.h chooses. Matrices about which an option
 // of their own decides (--tensor, --output-type, --embedding-type, --leave-output) keep that.
 //
-// Errors: those of its parts; kInvalid for a size that no choice can reach, with the smallest size
-// that one can. Thread-safety: calls are independent.
+// Errors: the errors of its parts; kInvalid for a size that no choice can reach, with the smallest
+// size that one can. Thread-safety: calls are independent.
 #pragma once
 
 #include <cstdint>
@@ -36,14 +36,14 @@ struct SizeRequest {
   BudgetProgress on_choosing = {};                // once everything is measured
 };
 
-// What an error is weighed as. The divergence grows in proportion to small errors, and faster when
-// they are no longer small. kErrorGrowth was chosen so that types of 2 bits are not taken where
-// they make models worse than Q2_K does, whose error is 0.07 (bench/results/quantization.md).
+// Weighs an error. The divergence grows in proportion to small errors, and faster when they are no
+// longer small. kErrorGrowth was chosen so that types of 2 bits are not taken where they make
+// models worse than Q2_K does, whose error is 0.07 (bench/results/quantization.md).
 inline double CostOf(double sensitivity, double error) {
   return sensitivity * error * (1 + kErrorGrowth * error);
 }
 
-// What was known about a matrix, and what it became.
+// The measurements of a matrix, and the type that was chosen for it.
 struct SizedMatrix {
   MeasuredMatrix measured;
   double sensitivity = 0;
@@ -66,9 +66,8 @@ Result<SizePlan> PlanForSize(const formats::GgufFile& file, const PlanOptions& o
                              const SizeRequest& request);
 
 // A choice as text, a line "TENSOR TYPE" for each matrix, and back. Names that hold anything but
-// visible ASCII, and those that begin with a quote or #, stand in quotes: "a \"b\" \\ \n \x80".
-// Lines that are empty or begin with # say nothing. kInvalid, naming the line, for text that is no
-// such list.
+// visible ASCII, or begin with a quote or #, stand in quotes: "a \"b\" \\ \n \x80". Lines that are
+// empty or begin with # say nothing. kInvalid, naming the line, for text that is no such list.
 std::string ChoiceText(const TypeChoice& choice);
 Result<TypeChoice> ParseChoice(std::string_view text, const std::string& name);
 

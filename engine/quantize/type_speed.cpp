@@ -92,7 +92,7 @@ class SpeedTest {
   }
 
  private:
-  // The same row again and again: what it holds does not change its time.
+  // Fills the matrix with one row again and again: its contents do not change its time.
   void FillRows(const FormatTraits& format, int64_t rows) {
     const auto row_bytes = static_cast<size_t>(format.row_bytes(kCols));
     format.encode(values_.data(), nullptr, weights_.data(), kCols);

@@ -1,5 +1,5 @@
-// How fast this machine multiplies one token with weights of each type: what `kvant quantize
-// --fastest` leaves types out by. Thread-safety: one measurement at a time.
+// How fast this machine multiplies one token with weights of each type: `kvant quantize --fastest`
+// leaves types out by it. Thread-safety: one measurement at a time.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,8 @@ namespace kvant::quantize {
 // Called before each of the types; an error ends the work with it. May be empty.
 using SpeedProgress = std::function<Status(const quant::FormatTraits&)>;
 
-// Seconds per weight, medians over reads of a matrix too large for the caches, by so many threads.
+// Seconds per weight, medians over reads of a matrix too large for the caches, by `threads`
+// threads.
 Result<std::vector<double>> MeasureSpeeds(std::span<const quant::FormatTraits* const> formats,
                                           int threads, const SpeedProgress& progress = {});
 

@@ -1,4 +1,4 @@
-// What all classes of a runner share: the model, the options, the threads and the cache.
+// The parts that all classes of a runner share: the model, the options, the threads and the cache.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,8 @@ struct Core {
         places(std::move(places_in)),
         team(resolved.threads, places) {}
 
-  // Puts weights and cache on the nodes of the places. Those of passes: Executor::Prepare.
+  // Puts weights and cache on the nodes of the places. Executor::Prepare places the memory of
+  // passes.
   void PlaceMemory();
 
   // Writes a line to the KV log; formats it only if there is a log.

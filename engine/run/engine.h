@@ -1,4 +1,4 @@
-// The objects that a runner is made of, each of which needs those before it.
+// The objects that a runner is made of, each of which needs the ones before it.
 #pragma once
 
 #include <memory>

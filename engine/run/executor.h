@@ -1,6 +1,6 @@
-// One pass: the plan's nodes over rows of any sequences, then the logits of those rows that want
-// them. It is one transaction: a pass that fails or is cancelled, wherever that is, leaves every
-// sequence as it was.
+// One pass: the plan's nodes over rows of any sequences, then the logits of rows that want them. It
+// is one transaction: a pass that fails or is cancelled, wherever that is, leaves every sequence as
+// it was.
 //
 // The executor owns the memory of a pass, sized at creation; a pass allocates nothing. It knows
 // blocks and tokens, but neither numbers of sequences nor what becomes of the logits.
@@ -30,7 +30,7 @@ struct PassPart {
   kv::Sequence* kv;                  // grows by the tokens
   std::span<const TokenId> earlier;  // its tokens so far; computed again where there is no cache
   std::span<const TokenId> tokens;   // the new ones, at least one
-  // Logits are computed for tokens[logits_from] and those after it; tokens.size(): for none.
+  // Logits are computed for tokens[logits_from] and the tokens after it; tokens.size(): for none.
   size_t logits_from = 0;
   TailLog* tail = nullptr;  // keeps the last of the rows; null: nothing does
   const SourceInput* source =
@@ -62,13 +62,13 @@ class Executor {
                  const LogitSink& sink = {});
 
   // Gives a sequence, which holds positions up to `begin`, the state after the positions [begin,
-  // end) of a log. Its other groups must hold these. kOutOfMemory.
+  // end) of a log. Its other groups must hold the positions [begin, end). kOutOfMemory.
   Status ScanAgain(kv::Sequence& sequence, TailLog& tail, int64_t end);
 
   // Makes the copies of shared blocks that the cache has listed (kv::Ledger::copies).
   void RunCopies();
 
-  // Of the device that attends; zeros without one.
+  // The statistics of the device that attends; zeros without one.
   graph::DeviceAttention::Stats device_stats() const {
     return device_ == nullptr ? graph::DeviceAttention::Stats() : device_->stats();
   }

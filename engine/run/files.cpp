@@ -121,7 +121,7 @@ Result<std::vector<SequenceId>> Runner::Load(const std::string& path) {
       sequences.Remember(state);
     }
   }
-  // From now on sequences alone hold them.
+  // From here on only sequences hold the sources.
   for (const SourceId id : source_ids) KVANT_TRY(sources.Free(id));
   if (!status.ok()) {
     kv::FreeLoaded(loaded, *core.cache);

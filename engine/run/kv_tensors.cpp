@@ -19,7 +19,7 @@ namespace {
 enum class Side : uint8_t { kKey, kValue };
 constexpr std::array kSides = {Side::kKey, Side::kValue};
 
-// Where the numbers of one layer's keys or values lie in the tensor that holds them.
+// The place of one layer's keys or values in the tensor that holds them.
 struct Place {
   KvLayout layout;
   Side side;
@@ -98,7 +98,7 @@ struct Layer {
   const kv::Cache& cache;
   const cpu::KernelTable& kernels;
   int number;
-  // How many pairs (2i, 2i + 1) of a key the rope turns; in tensors they are numbers i and i +
+  // The pairs (2i, 2i + 1) of a key that the rope rotates; in tensors pair i is values i and i +
   // pairs.
   size_t pairs = 0;
 };
@@ -141,7 +141,7 @@ void WriteSequence(const Layer& layer, const kv::Sequence& sequence, const Place
   }
 }
 
-// What a decoder keeps of a source is no part of the tensors.
+// The tensors leave out what a decoder keeps of a source, so a model must not have one.
 Status CheckNoSource(const Model& model) {
   if (!model.has_encoder()) return {};
   return MakeError(ErrorCode::kNotSupported,

@@ -1,5 +1,5 @@
-// Rows of logits with reference counts. A sequence refers to one row; a fork refers to the same row
-// until either has new logits, so forking copies none.
+// Rows of logits with reference counts. A sequence refers to one row; a fork shares the row until
+// either has new logits, so forking copies none.
 //
 // Memory grows to the largest number of rows that were in use at the same time, and a step needs
 // new rows before it releases the old ones. Thread-safety: none.

@@ -2,8 +2,9 @@
 // (base/cpu_topology.h).
 //
 // Weights lie with the thread that owns their rows in passes of few tokens, where reading them is
-// all that takes time. Rows that no thread owns, those of experts, and the cache and activations,
-// which all threads read, are spread over all nodes. Scratch memory lies with its thread.
+// all that takes time. Rows that no thread owns, such as rows of experts, and the cache and
+// activations, which all threads read, are spread over all nodes. Scratch memory lies with its
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,7 @@ namespace kvant::run {
 // The nodes that `places` names, each once, ascending.
 std::vector<int64_t> NodesOf(const ThreadPlaces& places);
 
-// What of a matrix belongs to the node of a thread.
+// The bytes of a matrix that belong to the node of a thread.
 struct OwnedBytes {
   std::span<const std::byte> bytes;
   int64_t thread;

@@ -57,7 +57,8 @@ kv::GroupShape StateGroup(const StateWords& state, const SessionOptions& options
   return shape;
 }
 
-// Of keys and values. What an encoder keeps, of one layer for a moment, is as exact as its sums.
+// The types of keys and values. An encoder keeps one layer's keys and values for a moment, as exact
+// as its sums.
 struct RowTypes {
   KvType k_type;
   KvType v_type;

@@ -27,19 +27,19 @@ MemoryFit FitMemory(kv::CacheOptions options, uint64_t bytes);
 kv::CacheOptions CacheOptionsFor(const Model& model, const SessionOptions& options,
                                  std::span<const int> offloaded = {});
 
-// The bytes of a device's memory that the cache of these layers takes, and what passes need
-// beside it.
+// The bytes of a device's memory that the cache of the offloaded layers takes, and the bytes that
+// passes need beside it.
 uint64_t OffloadedCacheBytes(const Model& model, const SessionOptions& options,
                              const std::vector<int>& layers);
 uint64_t OffloadedPassBytes(const Model& model, const SessionOptions& options);
 
-// What a pass of the encoder over so many positions is limited to, and the memory that it takes
-// until it ends.
+// The limits of an encoder's pass over `positions` positions, and the memory that it takes until it
+// ends.
 graph::PassLimits EncoderLimits(const SessionOptions& options, int64_t positions);
 uint64_t EncoderBytes(const Model& model, const SessionOptions& options, int64_t positions);
 
-// For memory that is to be taken at once (SessionOptions::kv_commit): kOutOfMemory, with what would
-// fit, if the machine or the container that the process runs in does not have it now.
+// Checks memory that is to be taken at once (SessionOptions::kv_commit): kOutOfMemory, with what
+// would fit, if the machine or the container that the process runs in does not have it now.
 Status CheckMemory(const kv::CacheOptions& cache);
 
 }  // namespace kvant

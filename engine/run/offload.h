@@ -16,8 +16,8 @@ struct Offloaded {
   std::vector<int> layers;                 // cache ids
 };
 
-// Opens the device, and chooses the first of these layers for which it has memory (with
-// KvDevice::kAuto; otherwise all of them). kNotSupported without a device, kOutOfMemory.
+// Opens the device, and chooses the first layers for which it has memory (with KvDevice::kAuto;
+// otherwise all of them). kNotSupported without a device, kOutOfMemory.
 Result<Offloaded> OpenOffload(const Model& model, const SessionOptions& options);
 
 }  // namespace kvant

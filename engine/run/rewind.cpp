@@ -10,7 +10,7 @@
 namespace kvant {
 namespace {
 
-// What a replay is needed for: the first group that cannot go back to `length`.
+// The cause of a replay: the first group that cannot go back to `length`.
 std::string CauseOfReplay(const kv::Cache& cache, const kv::Sequence& sequence, int64_t length) {
   for (const kv::GroupId group : cache.group_ids()) {
     const kv::Policy& policy = cache.policy(group);
@@ -187,7 +187,7 @@ Status Runner::ComputeLogits(SequenceId sequence) {
 
 namespace {
 
-// Moves the tokens from `end` on to `begin`: their keys turn back by as many positions.
+// Moves the tokens from `end` on to `begin`: their keys rotate back by as many positions.
 Status MoveTokens(run::Engine& engine, run::SequenceState& state, int64_t begin, int64_t end) {
   if (!state.kv.pruned.empty()) {
     return MakeError(ErrorCode::kNotSupported,
@@ -199,7 +199,7 @@ Status MoveTokens(run::Engine& engine, run::SequenceState& state, int64_t begin,
   if (!tables.ok()) return tables.error();
   const graph::Plan& plan = core.model->plan();
   const auto layers = plan.cache_layers();
-  const std::vector<float> unturned;  // no frequencies: keys of layers without a rope do not turn
+  const std::vector<float> unturned;  // no frequencies: keys of layers without a rope do not rotate
   core.team.Run([&](const ThreadPool::Member& member) {
     for (size_t layer = static_cast<size_t>(member.index); layer < layers.size();
          layer += static_cast<size_t>(member.count)) {

@@ -27,9 +27,9 @@ enum class Origin : uint8_t {
   kPruned,    // computed while there were more tokens than now
 };
 
-// Passes over a prompt end at multiples of so many tokens where a model has states, which are kept
-// there: the smallest distance at which a state of 50 MiB costs little beside 32 KiB of keys and
-// values for each token.
+// Passes over a prompt end at multiples of this many tokens where a model has states, which are
+// kept there: the smallest distance at which a state of 50 MiB costs little beside 32 KiB of keys
+// and values for each token.
 inline constexpr int64_t kCheckpointTokens = 512;
 
 struct SequenceState {
@@ -78,7 +78,7 @@ class Sequences {
   void FreeSnapshot(SnapshotId id);
   int64_t snapshots() const;
 
-  // Adds tokens whose pass is complete, and drops the logits, which were those of an earlier token.
+  // Adds tokens whose pass is complete, and drops the logits, which belong to an earlier token.
   void Extend(SequenceState& state, std::span<const TokenId> tokens,
               kv::States states = kv::States::kAdded);
   std::span<const float> logits(const SequenceState& state) const {
@@ -105,7 +105,7 @@ class Sequences {
   // Check, where options ask for it after every operation.
   Status CheckIfAsked() const { return core_.options.kv_check ? Check() : Status(); }
 
-  // By SequenceId; null where there is no such sequence.
+  // The sequences by SequenceId; null where there is none.
   std::span<const std::unique_ptr<SequenceState>> alive() const { return alive_; }
 
  private:

@@ -19,13 +19,13 @@
 
 namespace kvant::run {
 
-// What a source is made from: one of both is empty.
+// The input of a source: either tokens or frames; the other one is empty.
 struct SourceInput {
   std::vector<TokenId> tokens;
   std::vector<float> frames;  // [bins][frames], see FrameShape
 
   uint64_t Hash() const;  // XXH64 of the bytes
-  // How many the encoder of a model makes of it.
+  // The number of positions that the encoder of a model makes of the input.
   int64_t Positions(const Model& model) const;
   bool operator==(const SourceInput&) const = default;
 };
@@ -40,7 +40,7 @@ class SourceEncoder {
   // Fills the blocks of a source with what the input gives. kOutOfMemory, kCancelled.
   Status Run(const SourceInput& input, kv::Source& source, const std::atomic<bool>* cancel,
              const Output& output = {});
-  // The same without a cache, into rows, which it makes as long as they must be.
+  // Runs without a cache and fills `rows`, which it makes as long as they must be.
   Status Run(const SourceInput& input, graph::UncachedSource& rows, const std::atomic<bool>* cancel,
              const Output& output = {});
 

@@ -84,7 +84,8 @@ Status Sources::CheckInput(const SourceInput& input) const {
   return input.frames.empty() ? CheckTokens(input.tokens) : CheckFrames(input.frames);
 }
 
-// As many as there may be sequences, each of which may have one of its own.
+// Makes room for one more source. There may be as many sources as sequences, each of which may
+// have its own.
 Status Sources::MakeRoom() {
   while (count() >= core_.options.sequences && GiveUp()) {
   }

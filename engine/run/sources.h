@@ -1,9 +1,9 @@
 // The sources of a runner: what an encoder-decoder has read, and who may still ask for it.
 //
 // A source is found again by what it was made from: encoding the same tokens or frames a second
-// time runs nothing. Without a cache it is nothing but that. Sources that nobody holds stay until
-// their memory is needed, the least recently used one goes first; sequences keep the blocks that
-// they refer to in any case. Thread-safety: none.
+// time runs nothing. Without a cache a source is only its input. Sources that nobody holds stay
+// until their memory is needed, the least recently used one goes first; sequences keep the blocks
+// that they refer to in any case. Thread-safety: none.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace kvant::run {
 
-// What a source is known by. Sequences hold it, too: it outlives the source's state.
+// The identity of a source. Sequences hold it, too: it outlives the source's state.
 struct SourceIdentity {
   SourceInput input;
   uint64_t hash = 0;    // of the input
@@ -59,7 +59,7 @@ class Sources {
  private:
   Status CheckTokens(std::span<const TokenId> tokens) const;
   Status CheckFrames(std::span<const float> frames) const;
-  // Of an input that was checked.
+  // Encodes an input that was checked.
   Result<SourceId> EncodeInput(SourceInput input, const SourceOptions& options);
   // The blocks of a source, filled. Without a cache there are none: each pass encodes again, and
   // here only what the caller wants to see is computed.

@@ -218,7 +218,7 @@ Status Stepper::RunPass(std::span<Work> works, const std::atomic<bool>* cancel,
       if (refused.ok()) refused = part.status;
       continue;
     }
-    // What follows a prompt may be taken back.
+    // The tokens behind a prompt may be taken back.
     const bool ends_prompt =
         work.done + work.left.size() > 1 && part.tokens.size() == work.left.size();
     if (KeepsStates() && (ends_prompt || part.kv->length % kv::kBlockTokens == 0)) {

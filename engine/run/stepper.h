@@ -28,13 +28,13 @@ class Stepper {
   Status Step(std::span<const StepInput> inputs, const StepOptions& options);
 
   // Appends tokens to one sequence, without the prefix index. Calls `rows` with the logits of the
-  // tokens from number `first` on, some at a time; `index` is the number of the first of these.
+  // tokens from number `first` on, some at a time; `index` is the number of the first of them.
   using Rows = std::function<Status(int64_t index, std::span<const LogitRow> rows)>;
   Status Score(SequenceId sequence, std::span<const TokenId> tokens, int64_t first,
                const Rows& rows);
 
  private:
-  // What is left to do for one input of the step.
+  // The rest of the work for one input of the step.
   struct Work {
     SequenceState* state;
     std::span<const TokenId> left;

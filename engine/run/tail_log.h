@@ -2,7 +2,7 @@
 // and their memory. With it a rewind on a model with recurrent layers need not compute the tokens
 // between an earlier state and its target again.
 //
-// What a log holds belongs to the tokens of its sequence at these positions: whoever changes the
+// The rows in a log belong to the tokens of its sequence at their positions: whoever changes the
 // tokens cuts the log. Thread-safety: none.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace kvant::run {
 
 class TailLog {
  public:
-  // For rows of `floats` numbers; none is kept where there are no slots.
+  // Makes a log for rows of `floats` values; it keeps none where there are no slots.
   TailLog(int64_t floats, int64_t slots)
       : floats_(floats), slots_(slots), rows_(static_cast<size_t>(floats * slots)) {}
 

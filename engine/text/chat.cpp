@@ -37,7 +37,7 @@ void AddSpecialTokens(const Tokenizer& tokenizer, Variables& variables) {
   }
 }
 
-// What a template calls the reasoning of an assistant.
+// The name that a template has for the reasoning of an assistant.
 const char* ReasoningName(std::string_view source) {
   for (const char* name : {"reasoning_content", "thinking"}) {
     if (source.find(name) != std::string_view::npos) return name;

@@ -17,7 +17,7 @@ constexpr size_t kShownMax = 120;     // languages that an error lists
 constexpr size_t kNearestMax = 6;     // that it lists where there are more
 constexpr size_t kNameBytesMax = 32;  // of names that are compared
 
-// Which of several words a key has; the first where it is absent.
+// The number of the word that a key has, one of several; 0 where the key is absent.
 Result<size_t> WordOf(const formats::GgufFile& file, const std::string& key,
                       std::span<const std::string_view> words) {
   KVANT_ASSIGN(const auto word, file.GetString(key));

@@ -30,7 +30,7 @@ struct Languages {
   std::optional<TokenId> usual_source;
 };
 
-// kCorrupt for tokens outside the vocabulary and other words than those above.
+// kCorrupt for tokens outside the vocabulary and for words other than the ones above.
 Result<Languages> ReadLanguages(const formats::GgufFile& file, std::string_view architecture,
                                 int32_t vocab);
 Result<Languages> ReadLanguages(const Model& model);
@@ -42,12 +42,13 @@ std::string_view LanguageName(std::string_view token);
 // "de". kInvalid, with the known ones or of many the nearest, for another name.
 Result<TokenId> FindLanguage(const Model& model, const Languages& languages, std::string_view name);
 
-// The language that is the likeliest token behind the first one of a text of these frames; the
-// source is known to the runner afterwards. kCorrupt for a model without languages; errors of the
-// runner, which needs room for one more sequence.
+// The language that is the likeliest token behind the first one of a text of the frames; the source
+// is known to the runner afterwards. kCorrupt for a model without languages; errors of the runner,
+// which needs room for one more sequence.
 Result<TokenId> LikeliestLanguage(Runner& runner, const Languages& languages,
                                   std::span<const float> frames, TokenId first);
-// The same of a sequence that has its source and no tokens, which it is again afterwards.
+// The likeliest language of a sequence that has its source and no tokens; it has none again
+// afterwards.
 Result<TokenId> LikeliestLanguage(Runner& runner, const Languages& languages, SequenceId sequence,
                                   TokenId first);
 
@@ -65,16 +66,16 @@ struct Translation {
   bool forces_language = false;   // the model's languages are forced, whether one is named or not
 };
 
-// kInvalid for unknown languages and those that the model has no place for.
+// kInvalid for unknown languages and for languages that the model has no place for.
 Result<Translation> MakeTranslation(const Model& model, const LanguageNames& names);
 
-// What the encoder reads of a text: its tokens, those that the tokenizer adds on both sides, and
-// those of the languages. Control tokens are read in the text.
+// The tokens of a text that the encoder reads: the text's own, the ones that the tokenizer adds on
+// both sides, and the languages' tokens. Control tokens are read in the text.
 Result<std::vector<TokenId>> EncodeSource(const Model& model, const Translation& translation,
                                           std::string_view text);
 
-// What the decoder reads of a text that answers a source, from its first token on, as with
-// text_target of Hugging Face's tokenizers.
+// The tokens that the decoder reads of a text that answers a source, from its first token on, as
+// with text_target of Hugging Face's tokenizers.
 enum class TargetEnd : uint8_t {
   kOpen,    // the text goes on
   kClosed,  // it has its end token

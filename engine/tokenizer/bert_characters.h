@@ -1,6 +1,6 @@
-// Which characters uncased BERT drops and which it makes words of their own, as BertNormalizer and
-// BertPreTokenizer of Hugging Face's tokenizers do. Their classes are those of Unicode 8 for good:
-// a character that came later is neither, so that its word becomes the unknown token.
+// Says which characters uncased BERT drops and which it makes words of their own, as BertNormalizer
+// and BertPreTokenizer of Hugging Face's tokenizers do. Their classes are those of Unicode 8 for
+// good: a character that came later is neither, so that its word becomes the unknown token.
 //
 // Thread-safety: pure.
 #pragma once

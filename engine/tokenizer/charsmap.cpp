@@ -18,7 +18,7 @@ constexpr uint32_t kValueBit = uint32_t{1} << 31;
 constexpr uint32_t kLabelMask = kValueBit | 0xFF;  // with the bit, it is no label of a byte
 constexpr uint32_t kNoUnit = ~uint32_t{0};
 
-// By what the number of a unit is changed to find its children.
+// The bits by which the number of a unit is changed to find its children.
 uint32_t Offset(uint32_t unit) { return (unit >> 10) << ((unit >> 6) & 8); }
 
 bool EndsKey(uint32_t unit) { return (unit & 0x100) != 0; }
@@ -101,7 +101,7 @@ Status Charsmap::CheckGraph(const std::string& where) const {
 }
 
 // Goes down from the root, to each base when all units that lead to it are done: so a base is as
-// deep as the longest way to it, and those on a way that leads back are never done.
+// deep as the longest way to it, and bases on a way that leads back are never done.
 Status Charsmap::CheckDepth(const Children& children, std::vector<uint32_t> arrivals, size_t bases,
                             const std::string& where) const {
   std::vector<uint32_t> level;

@@ -1,9 +1,9 @@
 // Translators' vocabularies, in which pieces and ids are two things: SentencePiece cuts a text, and
 // a list by the model's ids says what a piece is to the model; what is not in it becomes the
-// unknown token. Marian has them so, with other pieces for what it writes than for what it reads,
-// M2M-100 and NLLB with the same. The list and its special tokens stand under "tokenizer.ggml", the
-// pieces under "tokenizer.ggml.pieces"; "tokenizer.target.pieces" and, where the list differs, too,
-// "tokenizer.target" are those of the texts that are written.
+// unknown token. Marian has such vocabularies, with other pieces for texts that it writes than for
+// texts that it reads; M2M-100 and NLLB have one set of pieces. The list and its special tokens
+// stand under "tokenizer.ggml", the pieces under "tokenizer.ggml.pieces"; "tokenizer.target.pieces"
+// and, where the list differs, too, "tokenizer.target" belong to the texts that are written.
 // Source: MarianTokenizer, M2M100Tokenizer and NllbTokenizer of transformers 4.57.1, whose texts
 // lose white space at both ends when they are decoded.
 //
@@ -128,7 +128,7 @@ void MarianTokenizer::EncodeText(std::string_view text, Encoding& out) const {
     if (!code.empty()) PutOutNamed(code, out);
     text.remove_prefix(code.size());
   }
-  // Neighbours that no piece covers are one text, which may be a token all the same.
+  // Neighbours that no piece covers are one text, which may still be a token.
   std::string unknown;
   const auto put_out_unknown = [&] {
     if (!unknown.empty()) PutOutNamed(unknown, out);

@@ -1,7 +1,7 @@
-// From the text of a vocabulary entry to its id: an open-addressing hash table that holds ids only
+// Finds the id of a vocabulary entry by its text: an open-addressing hash table that holds ids only
 // and compares with the vocabulary itself, so that a quarter of a million entries cost 2 MB and no
-// allocation each. Of entries with the same text the lowest id is found.
-// Thread-safety: const after the last Insert.
+// allocation each. Where entries have the same text, the lowest id is found. Thread-safety: const
+// after the last Insert.
 #pragma once
 
 #include <xxhash.h>

@@ -19,8 +19,8 @@ class PiecePrefixes {
  public:
   PiecePrefixes() = default;
 
-  // Of the vocabulary `pieces`, which must outlive this, the ones in `ids`: none of them empty, no
-  // two equal.
+  // Takes the pieces with the numbers `ids` of the vocabulary `pieces`, which must outlive this:
+  // none of them empty, no two equal.
   PiecePrefixes(std::span<const std::string_view> pieces, std::vector<TokenId> ids)
       : pieces_(pieces), sorted_(std::move(ids)) {
     std::sort(sorted_.begin(), sorted_.end(),

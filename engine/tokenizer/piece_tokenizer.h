@@ -1,6 +1,6 @@
-// What both models of SentencePiece have in common: a text is cut into pieces and characters that
-// no piece covers; these become bytes where the vocabulary has them, else the unknown token, one
-// for neighbours.
+// Both models of SentencePiece share this part: a text is cut into pieces and characters that no
+// piece covers. Such a character becomes bytes where the vocabulary has them, else the unknown
+// token, one for neighbours.
 //
 // Who has another list of ids takes the pieces themselves (engine/tokenizer/marian.cpp).
 // Thread-safety: const after Create.
@@ -40,7 +40,7 @@ class PieceTokenizer : public VocabularyTokenizer {
   void PutOutUnknown(std::string_view character, Encoding& out) const;
 };
 
-// Of the kinds "llama" and "t5".
+// Creates tokenizers of the kinds "llama" and "t5".
 Result<std::unique_ptr<PieceTokenizer>> CreateSpm(const VocabularyKeys& keys);
 Result<std::unique_ptr<PieceTokenizer>> CreateUnigram(const VocabularyKeys& keys);
 

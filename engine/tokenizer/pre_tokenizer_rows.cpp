@@ -54,7 +54,7 @@ constexpr std::string_view kDeepseekLetters =
 constexpr std::string_view kDeepseekPunctuation =
     R"(\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+)";
 
-// \s+$ in the original. This form finds the same and does not try every start within a run.
+// \s+$ in the original. This form finds the same matches and does not try every start within a run.
 constexpr std::string_view kTrailingSpace = R"((?<!\s)\s++\z)";
 
 // Llama 3, and GPT-4's cl100k: up to three digits make a word.
@@ -90,7 +90,7 @@ constexpr std::string_view kGpt4o =
 
 // Falcon's first step, Punctuation with behavior "contiguous": category P and ASCII punctuation.
 constexpr std::string_view kPunctuationRun = R"([\p{P}\$\+<=>\^~\|`]+)";
-// llama.cpp's default has the same without the back-tick.
+// llama.cpp's default has the run without the back-tick.
 constexpr std::string_view kPunctuationRunDefault = R"([\p{P}\$\+<=>\^~\|]+)";
 
 // MiniCPM5: as Llama 3, behind a step of its own for digits.
@@ -115,7 +115,7 @@ constexpr std::string_view kQwen35 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|)"
     R"( ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// As Qwen2 without contractions.
+// Ufakzeka: as Qwen2, without contractions.
 constexpr std::string_view kUfakzeka =
     R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 

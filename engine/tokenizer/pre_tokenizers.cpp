@@ -50,7 +50,7 @@ const PreTokenizerRow* FindRow(std::string_view name) {
 constexpr std::string_view kThreesPrefix = "(*threes)";
 constexpr std::string_view kOpenThreesPrefix = "(*open-threes)";
 
-// Where text[begin, end) is cut into threes of characters from the right, ascending.
+// The places where text[begin, end) is cut into threes of characters from the right, ascending.
 std::vector<size_t> ThreesFromRight(std::string_view text, size_t begin, size_t end) {
   std::vector<size_t> cuts;
   int characters = 0;

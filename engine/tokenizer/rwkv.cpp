@@ -92,7 +92,7 @@ RwkvTokenizer::Match RwkvTokenizer::Longest(std::string_view text) const {
     };
     low = std::partition_point(low, high, [&](TokenId id) { return at(id) < byte; });
     high = std::partition_point(low, high, [&](TokenId id) { return at(id) == byte; });
-    // Of equal pieces the first id is the one.
+    // Where pieces are equal, the first id is the one.
     if (low != high && bytes(*low).size() == size) best = {*low, size};
   }
   return best;

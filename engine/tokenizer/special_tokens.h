@@ -40,8 +40,8 @@ class SpecialTokenMatcher {
  public:
   SpecialTokenMatcher() : SpecialTokenMatcher(std::vector<SpecialToken>{}) {}
 
-  // Of tokens with the same text the first is found; empty ones never are. The texts must outlive
-  // the matcher.
+  // Where tokens have the same text, the first is found; a token without text never is. The texts
+  // must outlive the matcher.
   explicit SpecialTokenMatcher(std::vector<SpecialToken> tokens);
 
   // The pieces of `text` in order, none empty. They refer to `text` and to this matcher. No control

@@ -1,6 +1,6 @@
-// Which special tokens take the white space beside them with them. GGUF has no field for it, so it
-// is known by the names of models and of pre-tokenizers, as in llama.cpp: a list with a row for
-// each.
+// Says which special tokens take the white space beside them with them. GGUF has no field for it,
+// so it is known by the names of models and of pre-tokenizers, as in llama.cpp: a list with a row
+// for each.
 //
 // Thread-safety: pure.
 #pragma once

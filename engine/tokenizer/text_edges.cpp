@@ -12,7 +12,7 @@ bool IsStripped(const Utf8Char& character) {
   return character.state == Utf8State::kValid && (IsWhiteSpace(c) || (c >= 0x1C && c <= 0x1F));
 }
 
-// Where the white space begins that a text ends with.
+// The place where the white space begins that a text ends with.
 size_t TrailingWhite(std::string_view text) {
   size_t end = 0;
   for (size_t begin = 0; begin < text.size();) {

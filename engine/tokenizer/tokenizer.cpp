@@ -1,4 +1,5 @@
-// Choosing the kind of tokenizer a file asks for, and what every kind answers in the same way.
+// Chooses the kind of tokenizer that a file asks for, and answers what every kind answers in the
+// same way.
 #include "kvant/tokenizer.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What the tokenizers need of Unicode: UTF-8 decoding that survives any bytes, white space, NFC and
-// the folding that uncased BERT applies. The character data is utf8proc's.
+// Unicode for the tokenizers: UTF-8 decoding that survives any bytes, white space, NFC and the
+// folding that uncased BERT applies. The character data is utf8proc's.
 //
 // Invalid UTF-8 is cut into "maximal subparts" (Unicode Standard, section 3.9, U+FFFD Substitution
 // of Maximal Subparts), the practice of Python, Rust and the web. Every function is linear in the

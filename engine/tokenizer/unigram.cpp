@@ -50,7 +50,7 @@ class UnigramTokenizer final : public PieceTokenizer {
     TokenId id = PieceIndex::kNone;  // the last piece; none: an unknown character
     uint32_t size = 0;               // its bytes; 0: the place was not reached
   };
-  // The best ways to all places of a text; those up to `reach` may be known.
+  // The best ways to all places of a text; ways to places up to `reach` may be known.
   struct Lattice {
     std::string_view text;
     std::vector<Step> steps;
@@ -189,9 +189,10 @@ std::string UnigramTokenizer::TokenBytes(TokenId id, DecodeOptions options) cons
   return WithSpaces(piece(id));
 }
 
-// As SentencePiece decodes, but for unknown tokens, of which it makes U+2047 between spaces. Each
-// piece in front of the first text loses a space, or only the first one where runs of spaces are
-// kept. Behind a control token begins a new text, because Encode, too, puts a space there.
+// Decodes as SentencePiece does, but for unknown tokens, of which SentencePiece makes U+2047
+// between spaces. Each piece in front of the first text loses a space, or only the first one where
+// runs of spaces are kept. Behind a control token begins a new text, because Encode, too, puts a
+// space there.
 std::string UnigramTokenizer::Decode(std::span<const TokenId> ids, DecodeOptions options) const {
   std::string text;
   const bool strips = normalizer_.add_prefix || normalizer_.merge_spaces;

@@ -1,7 +1,7 @@
-// What SentencePiece does to a text before it cuts it into pieces, in its order: characters are
-// replaced by the model's table, a byte that is no UTF-8 becomes U+FFFD, spaces at both ends go and
-// runs of them become one, a space comes in front, and every space becomes U+2581. Pieces that the
-// user defined are not touched by the table, but their spaces count like others.
+// Changes a text as SentencePiece does before it cuts it into pieces, in SentencePiece's order:
+// characters are replaced by the model's table, a byte that is no UTF-8 becomes U+FFFD, spaces at
+// both ends go and runs of them become one, a space comes in front, and every space becomes U+2581.
+// Pieces that the user defined are not touched by the table, but their spaces count like others.
 // Source: SentencePiece, normalizer.cc.
 // Thread-safety: const.
 #pragma once
@@ -30,7 +30,7 @@ struct UnigramNormalizer {
   std::string Apply(std::string_view text) const;
 
  private:
-  // What the beginning of a text becomes.
+  // The normalized form of a text's beginning.
   struct Part {
     size_t size;  // bytes of the text
     std::string_view text;

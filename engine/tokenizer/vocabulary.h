@@ -1,4 +1,4 @@
-// What the kinds of tokenizer share: the vocabulary read and checked from GGUF metadata, the
+// The kinds of tokenizer share this part: the vocabulary read and checked from GGUF metadata, the
 // special tokens cut out of a text before anything else, and the tokens put around it.
 //
 // Every value is checked here once (lengths, types, ids within the vocabulary), so that the kinds
@@ -34,8 +34,8 @@ class VocabularyTokenizer : public Tokenizer {
                                       const EncodeOptions& options) const final;
   Result<Encoding> EncodeAndCount(std::string_view text, const EncodeOptions& options) const final;
 
-  // The same with parse_special, but in the ranges of `plain`, ascending and disjoint, names of
-  // control tokens are text like any other, and so are those that reach into them.
+  // Encodes with parse_special. In the ranges of `plain`, ascending and disjoint, names of control
+  // tokens are text like any other, and so are names that reach into a range.
   Result<Encoding> EncodeAround(std::string_view text, std::span<const TextRange> plain) const;
 
  protected:
@@ -54,7 +54,7 @@ class VocabularyTokenizer : public Tokenizer {
   // and byte pieces are never found by their name.
   PieceIndex index_;
 
-  // What EncodeOptions::add_special puts around a text.
+  // The tokens that EncodeOptions::add_special puts around a text.
   std::optional<TokenId> first_token_;
   std::optional<TokenId> last_token_;
 
@@ -72,8 +72,8 @@ class VocabularyTokenizer : public Tokenizer {
   SpecialTokenMatcher all_special_;   // with it: control and unknown tokens as well
 };
 
-// The kinds. `file` has tokenizer.ggml.model of this kind. Those of SentencePiece are in
-// engine/tokenizer/piece_tokenizer.h.
+// Creates a tokenizer of a kind; `file` has tokenizer.ggml.model of the kind. SentencePiece's kinds
+// are in engine/tokenizer/piece_tokenizer.h.
 Result<std::unique_ptr<Tokenizer>> CreateBpe(const formats::GgufFile& file,
                                              const TokenizerOptions& options);
 Result<std::unique_ptr<Tokenizer>> CreateWordPiece(const formats::GgufFile& file);

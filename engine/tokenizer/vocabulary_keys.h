@@ -1,6 +1,6 @@
 // Where a vocabulary stands in a file: the beginning of its keys. A file has one under
-// "tokenizer.ggml", and may have more: those of the pieces that texts are cut into where ids stand
-// in a list of their own, and the same of the texts that a translator writes.
+// "tokenizer.ggml", and may have more: the pieces that texts are cut into, where ids stand in a
+// list of their own, and the vocabulary of the texts that a translator writes.
 //
 // Thread-safety: const; the file must outlive it only while it is read.
 #pragma once

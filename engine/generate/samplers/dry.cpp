@@ -118,7 +118,7 @@ size_t DryStage::LengthLimit(size_t window) const {
   return window;
 }
 
-// repeats_[k]: how many tokens at the end equal those that end k tokens before it, but at most
+// repeats_[k]: how many tokens at the end equal the tokens that end k tokens earlier, but at most
 // `limit`. The Z-algorithm (Gusfield, 1997) over the window read backwards: linear in its length.
 void DryStage::FindRepeats(size_t window, size_t limit) {
   repeats_.assign(window, 0);

@@ -1,13 +1,12 @@
 // Infill: for models that fill a gap in a text. A text ends here rather than with a guess, and
 // pieces that begin alike count together.
-//   - If the end tokens' probability is more than 1 / (3 n) of the others', where n is the number
-//   of
-//     candidates, only end tokens stay.
-//   - Else, of two tokens one of which begins the other the likelier one takes the probability of
-//     both and the other one goes. Of what is left, tokens below 1/5 go, then, as shares of the
-//     rest, those below 1 / (k + 1), where k is the number of tokens that do not end the text. End
-//     tokens stay; where they alone do, the end of a turn is chosen.
-// What stays has the logits that it had. Source: the sampler of llama.cpp (2024).
+//   - If the end tokens' probability is more than 1 / (3 n) of the others', only end tokens stay;
+//     n is the number of candidates.
+//   - Else, where one token begins another one, the likelier of the two takes the probability of
+//     both and the other goes. Then tokens below 1/5 go. Then tokens go whose share of the rest is
+//     below 1 / (k + 1), where k is the number of tokens that do not end the text. End tokens stay;
+//     where only end tokens stay, the end of a turn is chosen.
+// Tokens that stay keep their logits. Source: the sampler of llama.cpp (2024).
 #include <algorithm>
 #include <map>
 #include <string>
@@ -67,8 +66,8 @@ class InfillStage final : public CopiedStage<InfillStage> {
     return pieces_[static_cast<size_t>(candidate.id)];
   }
 
-  // For each candidate in turn: it and those that it begins, in turn, become one. What has gone has
-  // a share below 0.
+  // Joins each candidate with the candidates that it begins, one after the other. A candidate that
+  // is gone has a share below 0.
   void JoinBeginnings(const Candidates& candidates) {
     places_.clear();
     for (size_t i = 0; i < candidates.size(); ++i) places_.push_back(i);
@@ -79,7 +78,8 @@ class InfillStage final : public CopiedStage<InfillStage> {
     for (size_t i = 0; i < candidates.size(); ++i) {
       const std::string& piece = PieceOf(candidates[i]);
       if (piece.empty() || shares_[i] < 0) continue;
-      // Those that begin with the piece lie behind each other; they are joined by their number.
+      // Candidates that begin with the piece lie behind each other; they are joined by their
+      // number.
       const auto first = std::ranges::lower_bound(
           places_, piece, {}, [&](size_t place) { return PieceOf(candidates[place]); });
       begun_.clear();

@@ -1,5 +1,5 @@
-// The samplers, one line each: the name of a constant in engine/generate/samplers. Those of the
-// default chain stand in its order. This is the only place that lists them.
+// The samplers, one line each: the name of a constant in engine/generate/samplers. The samplers of
+// the default chain stand in its order. This is the only place that lists them.
 
 KVANT_SAMPLER(kPenaltiesSampler)
 KVANT_SAMPLER(kDrySampler)

@@ -1,7 +1,7 @@
-// What one sampler of the chain is: a row with its name and its settings, and the stage that it
-// makes of them. A new sampler is one file with a row, a line in sampler_list.inl and its settings
-// in SamplingOptions; options of the command line, their checks and the keys of a model's file
-// follow from the row.
+// One sampler of the chain: a row with its name and its settings, and the stage that it makes of
+// them. A new sampler is one file with a row, a line in sampler_list.inl and its settings in
+// SamplingOptions; options of the command line, their checks and the keys of a model's file follow
+// from the row.
 //
 // Numbers that a setting has no other bounds for are bounded by kSamplerRealMax and kSamplerIntMax.
 // Thread-safety: rows are constant; a stage belongs to one sampler.
@@ -48,10 +48,10 @@ class SamplerStage {
   // A token of the prompt or of the text has passed; it is within the vocabulary.
   virtual void Accept(TokenId) {}
 
-  // The same in the same state, for a copy of the sampler.
+  // A stage with the same state, for a copy of the sampler.
   virtual std::unique_ptr<SamplerStage> Clone() const = 0;
 
-  // What the sampler does to the candidates. A list has at least one candidate before Apply.
+  // Changes the candidates. A list has at least one candidate before Apply.
   virtual void Apply(Candidates& candidates, Xoshiro256& random) = 0;
 };
 
@@ -108,7 +108,7 @@ struct SamplerRow {
 #include "engine/generate/samplers/sampler_list.inl"
 #undef KVANT_SAMPLER
 
-// All samplers, those of the default chain in its order.
+// All samplers; the default chain's stand in its order.
 std::span<const SamplerRow* const> AllSamplers();
 
 // The one with this name; null if there is none.
