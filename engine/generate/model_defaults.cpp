@@ -1,4 +1,4 @@
-// What a model's file asks for in place of what its user has not chosen (kvant/model.h).
+// The defaults that a model's file gives for options that its user has not chosen (kvant/model.h).
 #include "base/result.h"
 #include "engine/generate/model_generation.h"
 #include "engine/generate/model_sampling.h"

@@ -100,7 +100,7 @@ struct SamplerRow {
 
   // kLogits that removes tokens as a kFilter does, and never the likeliest one.
   bool filters_logits = false;
-  // What it does depends on how many candidates those before it have left.
+  // The result depends on how many candidates the samplers before it have left.
   bool counts_candidates = false;
 };
 
