@@ -1,11 +1,40 @@
 # Read by ctest when it starts, with the test program in `program`: one ctest entry for each test
 # suite. A process per suite instead of one per test, because start-up (dynamic linking, sanitizer
 # tables) costs more than most tests. A program that does not start is an entry that fails.
+#
+# Two environment variables choose less (docs/testing.md):
+#   KVANT_TEST_SUITES=FILE   only the suites that the file names, one a line
+#   KVANT_TEST_KINDS=few     of suites that repeat their tests for 18 kinds of caches six kinds
 execute_process(COMMAND ${program} --gtest_list_tests
   OUTPUT_VARIABLE listing ERROR_QUIET RESULT_VARIABLE status)
 if(NOT status EQUAL 0)
   add_test(kvant_tests_starts ${program} --gtest_list_tests)
 endif()
+set(chosen "")
+if(NOT "$ENV{KVANT_TEST_SUITES}" STREQUAL "")
+  file(STRINGS $ENV{KVANT_TEST_SUITES} chosen)
+  if(NOT chosen)
+    set(chosen none)
+  endif()
+endif()
+# Each type with an own layer and a mixed one; no window, windows below and above a block, and
+# sections; latents. No two have type and window in common.
+set(few_kinds f16 f32_window_100 mixed_f32_window_1 mixed_q8_window_33 mixed_f16_sections_40 latent_q8)
+
+# add_suite(NAME FILTER): the entry NAME, where it is chosen, and CHOSEN_NAME, which says so.
+macro(add_suite name filter)
+  set(added FALSE)
+  if(NOT chosen OR "${name}" IN_LIST chosen)
+    set(added TRUE)
+    add_test("${name}" ${program} "--gtest_filter=${filter}" --gtest_brief=1)
+    set_tests_properties("${name}" PROPERTIES TIMEOUT 900)
+    # What takes longest, some of it with sanitizers only, begins first, so that no core waits for it
+    # in the end.
+    if("${name}" MATCHES "^(Listed/Families|Kinds/(RunnerKinds|HostileSessionFile)|Seeded/Recurrent|BartG2p|BenchTest|QuantizeSize|Isa/(Attention|AttentionRows|MatMul(Values|Invariance)Test))$")
+      set_tests_properties("${name}" PROPERTIES COST 100)
+    endif()
+  endif()
+endmacro()
 
 # The same tests with attention on an emulated device: some kinds of each.
 foreach(entry
@@ -16,21 +45,30 @@ foreach(entry
     "Sessions=*/SessionFile*:Preemption*:PrefixCache*:Scheduler*:Shakespeare*:Gemma3*:KvTensors*")
   string(REGEX MATCH "^[^=]+" name ${entry})
   string(REGEX REPLACE "^[^=]+=" "" filter ${entry})
-  add_test(OnDevice/${name} ${program} --gtest_filter=${filter} --gtest_brief=1)
-  set_tests_properties(OnDevice/${name} PROPERTIES TIMEOUT 1800 ENVIRONMENT "KVANT_TEST_OFFLOAD=emulated")
+  add_suite(OnDevice/${name} "${filter}")
+  if(added)
+    set_tests_properties(OnDevice/${name} PROPERTIES TIMEOUT 1800
+      ENVIRONMENT "KVANT_TEST_OFFLOAD=emulated")
+  endif()
 endforeach()
 
-# "Suite." or "Suite/0.  # TypeParam = float" opens a suite; its tests follow indented.
+# "Suite." or "Suite/0.  # TypeParam = float" opens a suite; its tests follow indented, "  Name/f16".
 string(REPLACE "\n" ";" lines "${listing}")
-foreach(line ${lines})
+set(suites)
+set(suites_of_kinds)
+foreach(line IN LISTS lines)
   if(line MATCHES "^([^ ]+)\\.( |$)")
     set(suite ${CMAKE_MATCH_1})
-    add_test(${suite} ${program} --gtest_filter=${suite}.* --gtest_brief=1)
-    set_tests_properties(${suite} PROPERTIES TIMEOUT 600)
-    # What takes longest, some of it with sanitizers only, begins first, so that no core waits for it
-    # in the end.
-    if(suite MATCHES "^(Listed/Families|Kinds/(RunnerKinds|HostileSessionFile)|Seeded/Recurrent|BartG2p|BenchTest|QuantizeSize|Isa/(Attention|AttentionRows|MatMul(Values|Invariance)Test))$")
-      set_tests_properties(${suite} PROPERTIES COST 100)
-    endif()
+    list(APPEND suites ${suite})
+  elseif(line MATCHES "^  [^ ]+/([^ /]+)( |$)" AND CMAKE_MATCH_1 IN_LIST few_kinds)
+    list(APPEND suites_of_kinds ${suite})
   endif()
+endforeach()
+foreach(suite IN LISTS suites)
+  set(filter "${suite}.*")
+  if("$ENV{KVANT_TEST_KINDS}" STREQUAL few AND suite IN_LIST suites_of_kinds)
+    list(TRANSFORM few_kinds PREPEND "${suite}.*/" OUTPUT_VARIABLE filter)
+    list(JOIN filter ":" filter)
+  endif()
+  add_suite(${suite} "${filter}")
 endforeach()

@@ -1,11 +1,12 @@
 // Where the tests find data that is not part of the project (trained models, vocabularies, texts):
 // the folder named by KVANT_SHARED, else ../shared beside the source tree. Tests that need it skip
-// with a message when it is absent.
+// with a message when it is absent, and fail where KVANT_SHARED_REQUIRED is 1.
 #pragma once
 
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 namespace kvant::test {
 
@@ -21,9 +22,17 @@ inline std::string SourcePath(const std::string& relative) {
   return (std::filesystem::path(KVANT_SOURCE_DIR) / relative).string();
 }
 
+// Whether a test fails for want of its data.
+inline bool SharedIsRequired() {
+  const char* required = std::getenv("KVANT_SHARED_REQUIRED");
+  return required != nullptr && std::string_view(required) == "1";
+}
+
 }  // namespace kvant::test
 
-#define KVANT_SKIP_WITHOUT(path)                                              \
-  do {                                                                        \
-    if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is absent"; \
+#define KVANT_SKIP_WITHOUT(path)                                           \
+  do {                                                                     \
+    if (std::filesystem::exists(path)) break;                              \
+    if (::kvant::test::SharedIsRequired()) FAIL() << path << " is absent"; \
+    GTEST_SKIP() << path << " is absent";                                  \
   } while (false)

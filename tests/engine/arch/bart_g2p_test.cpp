@@ -52,7 +52,7 @@ class BartG2p : public testing::Test {
  protected:
   void SetUp() override {
     const std::string weights = SharedPath("models/bart-g2p/us_bart.safetensors");
-    if (!std::filesystem::exists(weights)) GTEST_SKIP() << weights << " is absent";
+    KVANT_SKIP_WITHOUT(weights);
     const auto cases =
         nlohmann::json::parse(std::ifstream(SourcePath("tests/reference/bart_g2p.json")));
     for (const auto& row : cases) {

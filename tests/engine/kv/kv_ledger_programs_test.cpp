@@ -438,7 +438,7 @@ class LedgerProgram {
   int64_t replays_ = 0;
 };
 
-// `./dev test --long` multiplies the operations.
+// `./dev test --programs` multiplies the operations.
 int64_t LedgerOperations(int64_t usual) {
   const char* factor = std::getenv("KVANT_TEST_FACTOR");
   return usual * (factor == nullptr ? 1 : std::atoll(factor));

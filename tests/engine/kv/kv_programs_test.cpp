@@ -367,7 +367,7 @@ class Program {
   RowNumber next_row_ = 1;
 };
 
-// `./dev test --long` multiplies the operations.
+// `./dev test --programs` multiplies the operations.
 int Operations(int usual) {
   const char* factor = std::getenv("KVANT_TEST_FACTOR");
   return usual * (factor == nullptr ? 1 : std::atoi(factor));
