@@ -35,7 +35,13 @@ FUZZ = {
 }
 # One quick suite of each room that runs whatever was changed.
 SMOKE = {
-    "base": "Result",
+    "base": "OutputFile", "quant": "Decode", "formats": "GgufReader", "cpu": "Isa/KvStore",
+    "cuda": "CudaDevice", "tools": "RunProgram",
+    "engine/arch": "Gguf/RandomLlamas", "engine/capi": "CApiBorder",
+    "engine/convert": "ConvertFolder", "engine/evaluate": "Perplexity",
+    "engine/generate": "Generator", "engine/graph": "PlanOfAModel", "engine/kv": "KvCache",
+    "engine/quantize": "Recipe", "engine/run": "Session", "engine/text": "ChatTemplate",
+    "engine/tokenizer": "Bpe",
 }
 # Hours before the newest commit; an older commit counts as landed where nothing else is known.
 PUSH_HOURS = 8
@@ -161,14 +167,21 @@ class Plan:
             self.take(name, path)
         return bool(found)
 
+    def looks_into(self, suite, found):
+        """Whether a test includes a header of the rooms itself."""
+        return any(rooms.room_of(other) in found for path in suite.files
+                   if path.endswith("_test.cpp") for other in self.sources.includes[path])
+
     def finish(self, changed):
+        without_suites = set(self.rooms) - {room for suite in self.known.values()
+                                            for room in suite.rooms}
         for name, suite in self.known.items():
             touched = sorted(suite.below & set(self.rooms))
             if self.everything:
                 self.take(name, self.everything)
             elif touched:
                 self.take(name, self.rooms[touched[0]])
-            if suite.rooms & set(self.rooms):
+            if suite.rooms & set(self.rooms) or self.looks_into(suite, without_suites):
                 self.own.add(name)
             if name.split("/")[-1].startswith("Tidy"):
                 self.take(name, "every change")
@@ -209,7 +222,7 @@ class Plan:
         folders = set()
         for room in set(self.rooms) | self.tested:
             if room.startswith("include/"):
-                folders.update(self.sources.graph.get(room, ()))
+                folders.update(self.sources.implementing.get(room, ()))
             elif room.split("/")[0] in ("base", "quant", "formats", "cpu", "cuda", "engine", "tools"):
                 folders.add(room)
         return sorted({"engine" if folder.startswith("engine/") and not os.path.isdir(

@@ -15,7 +15,7 @@ SOURCE_ROOMS = ("base", "quant", "formats", "cpu", "cuda", "engine", "tools", "b
 CODE = (".h", ".cpp", ".inl", ".cu")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
-TEST = re.compile(r"^\s*(?:TYPED_TEST|TEST|TEST_F|TEST_P)\(\s*(\w+)\s*,", re.M)
+TEST = re.compile(r"^\s*(TEST|TEST_F|TEST_P)\(\s*(\w+)\s*,", re.M)
 INSTANTIATE = re.compile(r"^\s*INSTANTIATE_TEST_SUITE_P\(\s*(\w+)\s*,\s*(\w+)\s*,", re.M)
 # A macro of a test header that instantiates a suite: "#define KVANT_FOR_ALL(fixture) \ INSTANTIATE...(Isa, fixture".
 MACRO = re.compile(r"#define\s+(\w+)\((\w+)\)((?:.*\\\n)*.*\n)")
@@ -54,6 +54,15 @@ def read(root, path):
         return file.read()
 
 
+def reachable(graph, room):
+    """The room and all that its edges lead to."""
+    found, left = set(), [room]
+    while left:
+        found.add(left[-1])
+        left.extend(graph.get(left.pop(), set()) - found)
+    return found
+
+
 class Sources:
     """The sources of a tree, and what each file and room includes."""
 
@@ -65,6 +74,7 @@ class Sources:
                 self.text[path] = read(root, path)
         self.includes = {path: [self.resolve(name) for name in INCLUDE.findall(text)]
                          for path, text in self.text.items()}
+        self.implementing = collections.defaultdict(set)  # public header -> rooms
         self.graph = self.room_graph()
         self.below_of = {}
 
@@ -73,39 +83,33 @@ class Sources:
         return "include/" + name if name.startswith("kvant/") else name
 
     def room_graph(self):
-        """Room -> rooms that its files include. A public header also leads to the room whose .cpp has
-        its name: who includes kvant/sampler.h depends on engine/generate/sampler.cpp."""
-        graph = collections.defaultdict(set)
-        sources = [path for path in self.text if not path.startswith("tests/")]
-        stems = collections.defaultdict(set)
-        for path in sources:
-            if path.endswith(".cpp"):
-                stems[os.path.basename(path)[:-4]].add(path)
-        for path in sources:
+        """Room -> rooms that its files include. Who includes kvant/sampler.h depends on the room of
+        sampler.cpp as well, unless that room is built on the includer's: engine/kv takes a structure
+        from a header whose functions engine/run implements, and calls none of them."""
+        plain = collections.defaultdict(set)
+        for path in self.text:
             room = room_of(path)
-            graph[room].update(room_of(other) for other in self.includes[path])
+            if path.startswith("tests/"):
+                continue
+            plain[room].update(room_of(other) for other in self.includes[path])
+            name = os.path.basename(path)
             if path.startswith("include/kvant/kvant"):
-                graph[room].add("engine/capi")
-            elif path.startswith("include/"):
-                graph[room].update(
-                    room_of(cpp) for cpp in stems[os.path.basename(path)[:-2]]
-                    if room_of(cpp).split("/")[0] in ("base", "engine"))
-        for room in graph:
-            graph[room] -= {room, ""}
-        # The benchmarks and the examples are nobody's floor.
-        graph["python"] |= {"engine/capi"}
-        return graph
+                self.implementing[path].add("engine/capi")
+            elif path.startswith("engine/") and name.endswith(".cpp"):
+                self.implementing["include/kvant/%s.h" % name[:-4]].add(room)
+        graph = {room: set(rooms) for room, rooms in plain.items()}
+        for room in plain:
+            if not room.startswith("include/"):
+                graph[room].update(other for header in reachable(plain, room)
+                                   for other in self.implementing.get(header, ())
+                                   if room not in reachable(plain, other))
+        graph["python"] = {"engine/capi"}
+        return {room: others - {room, ""} for room, others in graph.items()}
 
     def below(self, room):
         """The room and all that it depends on."""
         if room not in self.below_of:
-            found, left = set(), [room]
-            while left:
-                next_room = left.pop()
-                if next_room not in found:
-                    found.add(next_room)
-                    left.extend(self.graph.get(next_room, ()))
-            self.below_of[room] = found
+            self.below_of[room] = reachable(self.graph, room)
         return self.below_of[room]
 
     def test_headers(self, path):
@@ -146,16 +150,19 @@ def find_suites(sources):
     """Name -> Suite for every test under tests/."""
     suites = {}
     fixtures = collections.defaultdict(set)  # suite without prefix -> files that define tests of it
+    alone = set()  # suites with tests that have no parameter
     prefixes = collections.defaultdict(set)
     for path, text in sources.text.items():
         if not path.startswith("tests/") or not path.endswith("_test.cpp"):
             continue
-        for name in TEST.findall(text):
+        for macro, name in TEST.findall(text):
             fixtures[name].add(path)
+            if macro != "TEST_P":
+                alone.add(name)
         for prefix, name in instantiated(text, sources, path):
             prefixes[name].add((prefix, path))
     for name, files in fixtures.items():
-        names = {name} | {prefix + "/" + name for prefix, _ in prefixes[name]}
+        names = {prefix + "/" + name for prefix, _ in prefixes[name]} | {name} & alone
         everything = set(files) | {path for _, path in prefixes[name]}
         for full in names:
             suite = suites.setdefault(full, Suite(full))
@@ -170,6 +177,9 @@ def find_suites(sources):
         suite.rooms -= {""}
         for room in rooms - {""}:
             suite.below |= sources.below(room)
+            if room.startswith("include/"):
+                for header in sources.below(room):
+                    suite.below.update(*map(sources.below, sources.implementing.get(header, ())))
     for name in DEVICE_ENTRY.findall(read(sources.root, "tests/list_suites.cmake")):
         suite = suites.setdefault("OnDevice/" + name, Suite("OnDevice/" + name))
         suite.files.add("tests/list_suites.cmake")
