@@ -188,7 +188,7 @@ class Plan:
         for name in SMOKE.values():
             if name in self.known:
                 self.take(name, "smoke")
-        if self.everything:  # of all folders, the least; all of it at night
+        if self.everything:  # the least of all rooms; all of it at night
             self.own.update(SMOKE.values())
         self.lint = self.files_to_lint(changed)
 
@@ -219,7 +219,7 @@ class Plan:
 
     def sanitized_folders(self):
         """Folders to instrument: of touched rooms, and of the rooms of changed tests."""
-        folders = set()
+        folders = {"base"} if self.everything else set()
         for room in set(self.rooms) | self.tested:
             if room.startswith("include/"):
                 folders.update(self.sources.implementing.get(room, ()))
@@ -238,8 +238,7 @@ class Plan:
         lines.append("suites: %d of %d" % (len(self.suites), len(self.known)))
         lines.append("lint: %d files" % len(self.lint))
         lines.append("sanitizers: %s; %d suites" % (
-            "all folders" if self.everything else " ".join(self.sanitized_folders()) or "nothing",
-            len(self.own)))
+            " ".join(self.sanitized_folders()) or "nothing", len(self.own)))
         lines += ["fuzz: %s (%s)" % item for item in sorted(self.fuzz.items())] or ["fuzz: nothing"]
         lines.append("programs: " + (self.programs or "no"))
         return "\n".join(lines) + "\n"
@@ -308,7 +307,7 @@ def write(plan, folder, base, text):
     lines("base", [base or ""])
     lines("suites", sorted(plan.suites))
     lines("lint", plan.lint)
-    lines("sanitize", ["all"] if plan.everything else plan.sanitized_folders())
+    lines("sanitize", plan.sanitized_folders())
     lines("sanitize_suites", sorted(plan.own))
     lines("fuzz", sorted(plan.fuzz))
     lines("fuzz_folders", sorted({rooms.room_of(path) for target in plan.fuzz
