@@ -94,7 +94,7 @@ class Plans(unittest.TestCase):
     def test_templates_are_below_programs_and_not_below_the_cache(self):
         made = plan(a_file("engine/jinja/"))
         cache = {name for name, suite in SUITES.items() if suite.rooms == {"engine/kv"}}
-        self.assertLessEqual(cache & set(made.suites), set(planner.SMOKE.values()))
+        self.assertGreater(len(cache - set(made.suites)), len(cache) / 2)
         self.assertTrue({name for name in made.suites if SUITES[name].rooms == {"tools"}})
         self.assertEqual(set(made.fuzz), {"jinja"})
 
