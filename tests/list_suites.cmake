@@ -33,6 +33,9 @@ macro(add_suite name filter)
     if("${name}" MATCHES "^(Listed/Families|Kinds/(RunnerKinds|HostileSessionFile)|Seeded/Recurrent|BartG2p|BenchTest|QuantizeSize|Isa/(Attention|AttentionRows|MatMul(Values|Invariance)Test))$")
       set_tests_properties("${name}" PROPERTIES COST 100)
     endif()
+    if("${name}" MATCHES "^(Listed/Families)$")  # over a minute
+      set_tests_properties("${name}" PROPERTIES LABELS long)
+    endif()
   endif()
 endmacro()
 

@@ -46,8 +46,9 @@ std::vector<SourceFile> ReadSources() {
     text << stream.rdbuf();
     files.push_back({fs::relative(path, root).string(), text.str()});
   };
-  for (const char* folder : {".", ".ci", "base", "quant", "formats", "cpu", "cuda", "engine",
-                             "include", "tools", "examples", "tests", "bench", "cmake", "docs"}) {
+  for (const char* folder :
+       {".", ".ci", "base", "quant", "formats", "cpu", "cuda", "engine", "include", "tools",
+        "examples", "tests", "bench", "cmake", "docs", "findings"}) {
     if (!fs::is_directory(root / folder)) continue;
     for (fs::recursive_directory_iterator it(root / folder), end; it != end; ++it) {
       if (it->is_directory() && std::string_view(folder).starts_with(".")) {
