@@ -71,7 +71,7 @@ def find_base(root, asked):
     """(commit or None, how it was found)."""
     if asked:
         commit = git(root, "rev-parse", "--verify", "--quiet", asked + "^{commit}")
-        return commit, ("KVANT_CI_BASE" if commit else "no commit " + asked)
+        return commit, ("KVANT_CI_BASE" if commit else "KVANT_CI_BASE is no commit: " + asked)
     ancestors = [line.split() for line in
                  (git(root, "log", "--format=%H %ct", "HEAD") or "").splitlines()]
     if not ancestors:
