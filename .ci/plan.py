@@ -190,6 +190,8 @@ class Plan:
                 self.take(name, "smoke")
         if self.everything:  # the least of all rooms; all of it at night
             self.own.update(SMOKE.values())
+        if not self.sanitized_folders():
+            self.own.clear()
         self.lint = self.files_to_lint(changed)
 
     def files_to_lint(self, changed):
