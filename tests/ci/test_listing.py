@@ -72,7 +72,7 @@ class Listing(unittest.TestCase):
                  if name == "runner_kinds.h"]
         with open(names[0], encoding="utf-8") as file:
             kinds = {name: (element, window, arch) for name, element, window, arch in re.findall(
-                r'\{"(\w+)", KvElement::(\w+), (\d+)(?:, "(\w+)")?', file.read())}
+                r'\{"(\w+)", Kv\w+::(\w+), (\d+)(?:, "(\w+)")?', file.read())}
         self.assertEqual(len(kinds), 18)
         self.assertLessEqual(set(few), set(kinds))
         pairs = [kinds[name] for name in few]
