@@ -142,7 +142,7 @@ struct Seconds {
   double merged;
 };
 
-// Of the layers of a cache, one after the other; params has the tables.
+// Measures attention over the layers of a cache, one after the other; `params` has the tables.
 Result<Seconds> Measure(cuda::Device& device, const Problem& p, const kv::GroupShape& shape,
                         const cuda::Memory& cache, cuda::AttentionParams params) {
   const bool few = p.rows <= kFewRows;

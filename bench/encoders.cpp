@@ -61,7 +61,7 @@ struct Case {
   int64_t rows() const { return static_cast<int64_t>(values.size()) / kCols; }
 };
 
-// What an encoder does with a case.
+// The speed and the error of an encoder on one case.
 struct Outcome {
   double speed = 0;  // values per second
   double error = 0;

@@ -147,7 +147,7 @@ int Main(std::vector<std::string> words) {
   return UnknownCommand(word);
 }
 
-// What the standard library throws where the machine has no more to give.
+// Turns exceptions of the standard library, thrown where memory or threads run out, into messages.
 int MainWithoutExceptions(std::vector<std::string> words) {
   try {
     return Main(std::move(words));

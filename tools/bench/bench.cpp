@@ -1,7 +1,7 @@
 // kvant bench: how fast a model runs on this machine, and how fast it could.
 //
-// What is measured: tools/bench/bench_options.h. Tests: bench_speed.h; limits: bench_machine.h and
-// bench_bound.h; the KV cache: bench_kv.h; the forms of the result: bench_output.h.
+// tools/bench/bench_options.h lists the measurements. Tests: bench_speed.h; limits: bench_machine.h
+// and bench_bound.h; the KV cache: bench_kv.h; the forms of the result: bench_output.h.
 #include <fmt/format.h>
 
 #include "base/result.h"

@@ -1,4 +1,4 @@
-// What operations of the KV cache cost, each beside what it would cost without sharing.
+// Measures the cost of operations of the KV cache, each beside its cost without sharing.
 #include "tools/bench/bench_kv.h"
 #include "engine/run/memory_plan.h"
 
@@ -246,7 +246,7 @@ class KvBench {
       if (count >= depth_) continue;
       Progress(fmt::format("rewind by {}", count));
       Operation operation(fmt::format("rewind {}", count));
-      // What was taken back has to be computed again for the next round.
+      // The tokens that were taken back have to be computed again for the next round.
       const int64_t rounds = count > kFewRewound ? 1 : options_.repetitions;
       for (int64_t i = 0; i < rounds; ++i) {
         const auto start = Clock::now();

@@ -36,7 +36,7 @@ constexpr double kReadSampleSeconds = 0.01;
 // Far larger than any cache, and soon written.
 constexpr size_t kMachineBytes = size_t{512} << 20;
 
-// What one member of a team has done; on a cache line of its own.
+// The result of one member of a team, on a cache line of its own.
 struct alignas(64) Share {
   double seconds = 0;
   double clock_hz = 0;

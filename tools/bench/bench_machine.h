@@ -1,4 +1,4 @@
-// What this machine can do at most: bytes read per second, multiply-accumulates per second.
+// Measures the limits of this machine: bytes read and multiply-accumulates per second.
 //
 // Measured with the threads of the test that is to be compared, in the same process, on the pages
 // that hold the data in question. The best of several runs counts, because a limit is what is
@@ -19,7 +19,7 @@
 
 namespace kvant::tools {
 
-// What the arithmetic units do at most, summed over all threads.
+// The limits of the arithmetic units, summed over all threads.
 struct ComputeLimits {
   double int8 = 0;  // multiply-accumulates per second
   double int16 = 0;
@@ -36,8 +36,8 @@ ComputeLimits MeasureCompute(ThreadPool& team, const cpu::PeakLoops& peaks);
 double MeasureRead(ThreadPool& team, const cpu::PeakLoops& peaks,
                    std::span<const std::span<const std::byte>> pieces);
 
-// The same for anonymous memory of this size, in huge pages where the system gives them: what a KV
-// cache lies in. kOutOfMemory.
+// Measures reads of anonymous memory of this size, in huge pages where the system gives them, as a
+// KV cache lies in. kOutOfMemory.
 Result<double> MeasureAnonymousRead(ThreadPool& team, const cpu::PeakLoops& peaks, size_t bytes);
 
 // Runs `kvant bench --machine`: measures every limit and adds a row for each.

@@ -1,5 +1,5 @@
-// What the KV cache is worth: the same tokens with it and without it, where every step computes the
-// whole sequence anew.
+// Measures the worth of the KV cache: one run with the cache, and one without it, in which every
+// step computes the whole sequence anew.
 #include <fmt/format.h>
 
 #include <algorithm>

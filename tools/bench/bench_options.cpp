@@ -37,7 +37,7 @@ constexpr HelpText kBenchHelp = {
 // Tests of more tokens would take days.
 constexpr int64_t kTokensMax = int64_t{1} << 24;
 
-// Of encoder-decoders, where nothing else is asked for.
+// The defaults for encoder-decoders.
 constexpr int64_t kUsualSource = 512;
 constexpr std::array<int64_t, 3> kUsualBeams = {1, 4, 8};
 

@@ -1,4 +1,4 @@
-// What `kvant bench` is asked for: which models, which tests, and how the result is written.
+// The options of `kvant bench`: models, tests, and the form of the result.
 #pragma once
 
 #include <cstdint>

@@ -65,7 +65,7 @@ std::string TableWriter::Line(const Cells& cells) const {
   return line + "\n";
 }
 
-// What comes before the first row.
+// The lines before the first row.
 std::string TableWriter::Header(const Json& row) const {
   if (form_ == OutputForm::kMarkdown) {
     Cells titles;

@@ -36,7 +36,7 @@ Status CheckMemory(const Model& model, const SessionOptions& options, int64_t po
 // with.
 std::vector<TokenId> RandomTokens(const Model& model, int64_t count, uint64_t seed);
 
-// What an encoder reads, tokens or frames; one of both is empty.
+// The input of an encoder, tokens or frames; one of both is empty.
 struct SourceInput {
   std::vector<TokenId> tokens;
   std::vector<float> frames;
@@ -80,8 +80,8 @@ class SpeedRunner {
 // Seconds in which a source of test.source tokens is encoded; `number` makes it another one.
 Result<double> RunEncoder(Runner& runner, const SpeedCase& test, uint64_t number);
 
-// What n_gen steps of a beam search take after a prompt of test.depth tokens (at least one), which
-// a runner with a prefix cache has computed once, and behind a source if test.source is above 0.
+// Measures n_gen steps of a beam search after a prompt of test.depth tokens (at least one), which a
+// runner with a prefix cache has computed once. If test.source is above 0, a source is read first.
 Result<SpeedTimes> RunBeams(Runner& runner, std::span<const TokenId> prompt, const SpeedCase& test);
 
 // kvant bench MODEL: all tests of one model.
@@ -90,10 +90,10 @@ Status BenchSpeed(const BenchOptions& options, const BenchModel& model, BenchRep
 // The table's columns in md.
 std::vector<MarkdownColumn> SpeedColumns();
 
-// What rows of every kind say about the model and the session: the fields of llama-bench.
+// The fields about model and session that rows of every kind have, as in llama-bench.
 Json ModelFields(const BenchModel& model, const SessionOptions& options);
 
-// Of values; the deviation is that of a sample, 0 for one value.
+// The mean, and the deviation of a sample, which is 0 for one value.
 double Mean(const std::vector<double>& values);
 double StandardDeviation(const std::vector<double>& values);
 double Median(std::vector<double> values);

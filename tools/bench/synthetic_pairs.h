@@ -5,7 +5,7 @@
 
 namespace kvant::tools {
 
-// Of shapes that have an encoder.
+// The tensors of a shape that has an encoder, and its metadata.
 std::vector<SyntheticTensor> PairTensors(const SyntheticShape& shape);
 void AddPairShape(const SyntheticShape& shape, formats::GgufWriter& writer);
 

@@ -198,7 +198,7 @@ void ListFeedForward(const Shape& shape, int64_t layer, const std::string& prefi
 void ListAttention(const Shape& shape, const std::string& prefix, Tensors& list) {
   const int64_t q_rows = shape.HeadDim() * shape.heads;
   const int64_t kv_rows = shape.HeadDim() * shape.kv_heads;
-  // Those of qwen35 have a gate for each query.
+  // Queries of qwen35 have a gate each.
   list.push_back({prefix + "attn_q.weight", shape.dim, shape.delta ? 2 * q_rows : q_rows});
   list.push_back({prefix + "attn_k.weight", shape.dim, kv_rows});
   list.push_back({prefix + "attn_v.weight", shape.dim, kv_rows});
@@ -276,7 +276,7 @@ void AddKinds(const Shape& shape, formats::GgufWriter& writer) {
     add("attention.value_length_mla", shape.latent->v_dim);
     add("leading_dense_block_count", 1);
     add("expert_shared_count", shape.latent->shared_ffn / shape.ffn);
-    // What files of DeepSeek-V2 say, and other engines expect.
+    // Files of DeepSeek-V2 say this value, and other engines expect it.
     writer.AddF32(fmt::format("{}.expert_weights_scale", shape.family->name), 1.0f);
   }
   if (shape.delta.has_value()) {

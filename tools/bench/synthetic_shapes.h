@@ -63,7 +63,7 @@ struct SyntheticTensor {
 // In the order of the file. Vectors of norms are 1, biases 0.
 std::vector<SyntheticTensor> TensorsOf(const SyntheticShape& shape);
 
-// What the family reads.
+// Adds the metadata that the family reads.
 void AddShape(const SyntheticShape& shape, formats::GgufWriter& writer);
 
 }  // namespace kvant::tools

@@ -27,7 +27,7 @@ std::string CompleteText(std::string_view bytes) {
   return text + stream.Finish();
 }
 
-// What ids spell, as a message would have it.
+// The text that ids spell, as a message has it.
 enum class ControlTokens : uint8_t { kHidden, kShown };
 std::string TextOfIds(const Tokenizer& tokenizer, std::span<const TokenId> ids,
                       ControlTokens control) {
@@ -149,7 +149,7 @@ std::vector<ChatMessage> ChatSession::Messages() const {
 Result<int64_t> ChatSession::Forget() {
   const int64_t before = forgotten_;
   while (true) {
-    // What is left begins with a message of the user.
+    // The messages that are left must begin with one of the user.
     int64_t next = forgotten_ + 1;
     while (next < std::ssize(entries_) &&
            entries_[static_cast<size_t>(next)].message.role != "user") {

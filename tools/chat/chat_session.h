@@ -27,12 +27,13 @@ namespace kvant::tools {
 
 struct ChatEntry {
   ChatMessage message;
-  // Of an answer that was generated here: its ids, and how many ids of the template come before it.
+  // The ids of an answer that was generated here, and how many ids of the template come before
+  // them.
   std::vector<TokenId> ids = {};
   int64_t begin = -1;  // -1: the ids are not used again
 };
 
-// What a session of chat is made with.
+// The parts that a session of chat is made from.
 struct ChatSetup {
   std::shared_ptr<const Model> model;
   // Opens a runner with room for so many sequences.
@@ -46,7 +47,7 @@ struct ChatSetup {
   int64_t beams = 1;
 };
 
-// Of the last answer.
+// Counts and times of the last answer.
 struct ChatReport {
   int64_t conversation_tokens = 0;  // prompt and answer
   int64_t processed_tokens = 0;     // of the prompt, in this turn

@@ -303,7 +303,8 @@ void ChatTalk::ShowGauge(const ChatReport& report) {
       report.generated_tokens, RateText(report.generated_tokens, report.decode_seconds)));
 }
 
-// What is no answer: dimmed, and no wider than the terminal; to stderr where there is none.
+// Shows a line that is no part of an answer: dimmed and cut to the terminal's width, or whole on
+// stderr where there is no terminal.
 void ChatTalk::ShowLine(std::string_view line) {
   if (!terminal_) {
     WriteError(fmt::format("{}\n", Visible(line)));

@@ -23,7 +23,7 @@ namespace kvant::tools {
 
 class ChatTalk {
  public:
-  // What a line that begins with a slash may be.
+  // A command, which is a line that begins with a slash.
   struct Command {
     std::string_view name;
     std::string_view argument;  // as the help shows it, "" for none
@@ -84,7 +84,7 @@ class ChatTalk {
   std::string bytes_;     // of standard input, behind the last line that was taken
   bool input_ended_ = false;
   std::optional<int> end_;  // the exit code, once the talk is over
-  // Of the answer under way.
+  // The part of the answer under way that was shown last.
   std::optional<AnswerPart> part_;
   bool line_open_ = false;  // the text does not end with a line break
   ChatReport last_;

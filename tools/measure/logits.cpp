@@ -116,7 +116,7 @@ Result<std::optional<SourceId>> EncodeSource(const LogitsOptions& options, Runne
   return source;
 }
 
-// What the encoder makes of the source, [positions, dim].
+// Writes the encoder's output for the source, [positions, dim].
 Status WriteEncoded(const LogitsOptions& options, const std::shared_ptr<const Model>& model) {
   if (!model->has_encoder()) {
     return MakeError(ErrorCode::kInvalid, "{}: the model has no encoder, found --encoded",

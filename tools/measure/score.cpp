@@ -37,7 +37,7 @@ struct ScoreOptions {
   bool special = false;
 };
 
-// What is printed, row by row, as one table or one JSON object.
+// Prints the result row by row, as one table or one JSON object.
 class ScoreOutput {
  public:
   ScoreOutput(const ScoreOptions& options, const Tokenizer& tokenizer, ResultStream& out)

@@ -57,7 +57,7 @@ Status PrintManifest(const std::string& path, ResultStream& out) {
   return {};
 }
 
-// What a person reads about the comparison, a line per tensor that is not as it should be.
+// The comparison as text: one line for each tensor that is not as it should be.
 std::string Report(const formats::HashComparison& found, const formats::HashManifest& manifest,
                    const std::string& path) {
   std::string text;

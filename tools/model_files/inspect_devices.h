@@ -1,4 +1,4 @@
-// What kvant inspect --devices tells: the CUDA devices that NVIDIA's driver finds.
+// The output of kvant inspect --devices: the CUDA devices that NVIDIA's driver finds.
 #pragma once
 
 #include <string>

@@ -13,7 +13,7 @@ namespace kvant::tools {
 // a one, fit beside weights and buffers.
 Result<Json> MemoryJson(const Model& model, const SessionOptions& options, uint64_t budget);
 
-// The same for people, from what MemoryJson gave.
+// The result of MemoryJson as text for people.
 std::string MemoryText(const Json& memory);
 
 }  // namespace kvant::tools

@@ -12,7 +12,7 @@ namespace kvant::tools {
 // For two passes: a prompt's chunk, from its beginning, and one token at the end of the context.
 Result<Json> SharesJson(const Model& model, const SessionOptions& options);
 
-// The same for people, from what SharesJson gave.
+// The result of SharesJson as text for people.
 std::string SharesText(const Json& shares);
 
 }  // namespace kvant::tools

@@ -78,7 +78,7 @@ std::string LongName(const std::string& names) {
   return names.substr(0, names.find(','));
 }
 
-// The same for a declared option.
+// The long name of a declared option, or its short one where it has no other.
 std::string LongName(const CLI::Option& option) {
   if (!option.get_lnames().empty()) return "--" + option.get_lnames().front();
   return "-" + option.get_snames().front();

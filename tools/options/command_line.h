@@ -63,7 +63,7 @@ class OptionList {
                const std::string& type, const std::string& description,
                const std::string& fallback = "");
 
-  // The same for every one given.
+  // Like Checked, for an option that may be given several times: `take` gets every value.
   void CheckedEach(const std::string& names, const std::function<Status(const std::string&)>& take,
                    const std::string& type, const std::string& description);
 
@@ -91,7 +91,7 @@ class OptionList {
   std::map<std::string, std::string> typed_;  // first long name -> the word on the command line
 };
 
-// What `kvant COMMAND --help` says around the options.
+// The lines of `kvant COMMAND --help` before and after the options.
 struct HelpText {
   const char* usage;        // after "kvant COMMAND": "MODEL [-p TEXT] [OPTIONS]"
   const char* description;  // lines as they are

@@ -52,14 +52,14 @@ enum class StdinUse : uint8_t { kAccepted, kNone };
 std::optional<int> TakePositionals(const CommandLine& line, const ModelGroup& model, ModelNeed need,
                                    StdinUse stdin_use, Positionals* out);
 
-// What a command does with sequences, which decides on the options that have a meaning for it.
+// How a command uses sequences, which decides on the options that have a meaning for it.
 enum class SessionUse : uint8_t {
   kTexts,    // runs texts of any length: all options
   kWindows,  // the same, but has a -c of its own
   kPlan,     // tells what a run would need
 };
 
-// What models with recurrent layers keep.
+// The options for states of recurrent layers.
 struct StateGroup {
   std::optional<KvType> type;
   std::optional<int64_t> checkpoints;
@@ -69,7 +69,7 @@ struct StateGroup {
   void Set(SessionOptions* options) const;
 };
 
-// What a CUDA device computes.
+// The options for the work of a CUDA device.
 struct OffloadGroup {
   std::optional<Offload> what;
   std::optional<KvDevice> kv_device;
@@ -193,7 +193,7 @@ void AddLanguageOptions(OptionList& list, LanguageNames& names);
 // and GiB of 1024. Nothing if it is no size above 0.
 std::optional<uint64_t> ParseSize(std::string_view text);
 
-// The same for OptionList::Checked. `example` is "500M or 2GiB".
+// ParseSize for OptionList::Checked; the error gives `example`, as "500M or 2GiB".
 Status TakeSize(std::string_view text, std::string_view example, uint64_t* bytes);
 
 // \n, \t, \r, \', \", \\ and \xHH become the bytes they stand for; other backslashes stay.

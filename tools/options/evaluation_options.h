@@ -1,5 +1,5 @@
-// What the commands that run a text through a model share: MODEL and TEXT, the size of windows, and
-// the line that shows how far they are.
+// Shared by the commands that run a text through a model: MODEL and TEXT, the size of windows, and
+// the line of progress.
 #pragma once
 
 #include <chrono>

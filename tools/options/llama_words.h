@@ -24,7 +24,8 @@ struct IdleOption {
 };
 const std::vector<IdleOption>& IdleOptions();
 
-// What an option asks for that kvant cannot do yet ("grammars"); "" for every other word.
+// The feature that an option asks for and kvant does not have ("grammars"); "" for every other
+// word.
 std::string_view NotPossibleYet(std::string_view option);
 
 // The known word nearest to `word` in meaning, or in spelling, or "" if none is near.

@@ -1,5 +1,5 @@
-// What a model's file recommends for `kvant run` in place of what the user has not chosen: how to
-// sample (general.sampling.*), and how to search (ARCHITECTURE.generation.*).
+// Takes the defaults of `kvant run` from the model's file where the user has not chosen: those of
+// sampling (general.sampling.*) and of beam search (ARCHITECTURE.generation.*).
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace kvant::tools {
 
-// What was taken, as a note for the user; "" if nothing was. `list` tells what the user has chosen.
-// kCorrupt if what the file asks of a search makes no sense.
+// Returns a note for the user that names the values taken; "" if none was. `list` tells what the
+// user has chosen. kCorrupt if what the file asks of a search makes no sense.
 Result<std::string> TakeModelDefaults(const Model& model, const OptionList& list,
                                       RunOptions& options);
 

@@ -1,4 +1,4 @@
-// What a model file tells about itself without being run, for the commands that show it.
+// Facts that a model file gives without being run, for the commands that show them.
 #pragma once
 
 #include <cstdint>

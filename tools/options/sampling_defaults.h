@@ -9,7 +9,8 @@
 
 namespace kvant::tools {
 
-// What was taken, as a note for the user; "" if nothing was. `list` tells what the user has chosen.
+// Returns a note for the user that names the values taken; "" if none was. `list` tells what the
+// user has chosen.
 std::string TakeModelSampling(const Model& model, const OptionList& list, SamplingGroup& sampling);
 
 }  // namespace kvant::tools

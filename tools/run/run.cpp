@@ -220,7 +220,7 @@ Status CheckChatModes(const OptionList& list, const RunOptions& options) {
       "--chat");
 }
 
-// What does not go together, or has no effect without something else.
+// Refuses options that exclude each other, and options that have no effect without another one.
 Status CheckModes(const OptionList& list, const RunOptions& options,
                   const Positionals& positionals) {
   KVANT_TRY(options.sampling.Check(list));

@@ -15,7 +15,7 @@
 namespace kvant::tools {
 namespace {
 
-// What is wrong with a line, or "": {"prompt": TEXT}, and "id" if wanted.
+// Reads a line, {"prompt": TEXT} with an "id" if wanted. Returns its fault, or "".
 std::string ReadLine(const std::string& text, PromptLine* line) {
   if (text.find('\0') != std::string::npos) return "expected JSON, found a NUL byte";
   auto entry = formats::ParseJson(text, "line");

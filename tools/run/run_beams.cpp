@@ -44,7 +44,7 @@ Status TakeWords(const std::vector<std::string>& texts, std::vector<std::vector<
   return {};
 }
 
-// What forces and bans tokens; what is not given stays as the model's file has it.
+// Takes the options that force and ban tokens; where one is not given, the model's file decides.
 Status TakeProcessors(const BeamRunOptions& beams, BeamOptions& out) {
   if (beams.forced_bos) out.forced_bos = static_cast<TokenId>(*beams.forced_bos);
   KVANT_TRY(TakeIds("--forced-eos-id", beams.forced_eos, out.forced_eos));

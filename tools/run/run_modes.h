@@ -64,7 +64,7 @@ struct BatchRunOptions {
   int64_t parallel = 8;
 };
 
-// What a run takes up and leaves behind.
+// The options of a single text: files of saved text, context shift, draft.
 struct ContinueRunOptions {
   std::optional<std::string> session;
   bool session_rewind = false;
@@ -152,14 +152,14 @@ Status RunBatch(const RunOptions& options, const RunModel& opened, ResultStream&
 // instead of a search.
 void TakeTextMode(const OptionList& list, RunOptions& options);
 
-// What a model with an encoder reads, and what it writes first.
+// The input of a model with an encoder, and the tokens that it writes first.
 struct WrittenText {
   std::vector<TokenId> source;
   std::vector<float> frames;
   std::vector<TokenId> first;
 };
 
-// What it writes first. The tokens of a --prefix stand behind the language.
+// The tokens that the model writes first. The tokens of a --prefix stand behind the language.
 Result<std::vector<TokenId>> FirstWritten(const RunOptions& options, const Model& model,
                                           const Translation& translation);
 // `text`: nullopt where there are frames.
@@ -169,8 +169,8 @@ Result<WrittenText> ReadWritten(const RunOptions& options, const Model& model,
 // likeliest one where the file leaves it open. The sequence has its source and no tokens.
 Status ChooseLanguage(const RunOptions& options, Runner& runner, SequenceId sequence,
                       std::vector<TokenId>& first);
-// What is forced and banned in a text that begins with so many tokens, and how many tokens follow
-// them at most; -1: as many as there is room for.
+// The processors that force and ban tokens in a text that begins with `first` tokens. max_tokens
+// becomes the most tokens that follow; -1: as many as there is room for.
 Result<BeamOptions> Processors(const RunOptions& options, const Model& model, size_t first,
                                int64_t* max_tokens);
 

@@ -43,7 +43,7 @@ class SessionLock {
   bool empty_ = false;
 };
 
-// What happens to a saved text that the prompt does not repeat as its beginning.
+// The fate of a saved text that the prompt does not repeat as its beginning.
 enum class SavedText : uint8_t {
   kKept,     // the prompt comes behind it
   kRewound,  // only what it has in common with the prompt stays

@@ -11,8 +11,8 @@
 namespace kvant::tools {
 namespace {
 
-// The same of a model with an encoder: the source is read, or is that of the saved text, which goes
-// on at its end.
+// TakeUp for a model with an encoder: encodes the source, or takes that of the saved text and goes
+// on at the text's end.
 Status TakeUpWritten(const RunOptions& options, const std::optional<std::string>& text,
                      const SessionLock* saved, TextRun* run) {
   Session& session = *run->session;

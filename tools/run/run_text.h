@@ -21,13 +21,13 @@ struct TextRun {
   bool may_save_part = true;  // a part of the prompt may be saved without anything being lost
 };
 
-// Takes up what was saved, and puts the prompt behind it. Of a model with an encoder the source is
-// read, or is that of the saved text, which goes on at its end. `saved`: null without a file.
+// Takes up what was saved, and puts the prompt behind it. With an encoder, the source is read, or
+// is that of the saved text, which goes on at its end. `saved`: null without a file.
 Status TakeUp(const RunOptions& options, const std::optional<std::string>& text,
               const SessionLock* saved, TextRun* run);
 
-// Of models with an encoder: what is forced and banned, from the first token of the text on, which
-// may be a saved one.
+// Sets the processors that force and ban tokens, for models with an encoder. They act on the text
+// from its first token on, which may be a saved one.
 Status SetProcessors(const RunOptions& options, const TextRun& run, BeamOptions* processors,
                      GenerateOptions* generate);
 

@@ -99,7 +99,7 @@ class Interpreter {
     return WrongSeqLine(line, fmt::format("a new name, found '{}'", Visible(name)));
   }
 
-  // What is worth knowing of a sequence after an operation.
+  // Adds the state of a sequence after an operation.
   void Describe(Json& out, const std::string& name) const {
     const SequenceId id = sequences_.at(name);
     Json state = {{"sequence", name}, {"length", runner_.length(id)}};

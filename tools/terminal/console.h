@@ -14,7 +14,7 @@
 
 namespace kvant::tools {
 
-// What the program returns to the shell.
+// The exit codes of the program.
 inline constexpr int kExitDone = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
@@ -30,8 +30,8 @@ void WriteError(std::string_view text);
 // Prints "kvant: message" as one line, control characters made visible, and returns the code.
 int Fail(std::string_view message, int code = kExitFailed);
 
-// The same for an error of the library: kInvalid is wrong usage, the rest failed. kCancelled prints
-// nothing and gives the code of the signal.
+// Prints an error of the library in that form and returns its code: kExitUsage for kInvalid, the
+// signal's code for kCancelled, which prints nothing, and kExitFailed for the rest.
 int Fail(const Error& error);
 
 // "kvant: note: message" on stderr.

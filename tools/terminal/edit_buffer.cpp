@@ -27,7 +27,7 @@ void EditBuffer::ReplaceBefore(size_t begin, std::string_view text) {
   Insert(text);
 }
 
-// What was inserted may have joined the clusters around it.
+// Text that was inserted may have joined the clusters around it.
 void EditBuffer::MoveTo(size_t cursor) {
   cursor_ = BeginOfLine();
   while (cursor_ < cursor && cursor_ < text_.size()) cursor_ = ClusterAt(text_, cursor_).end;

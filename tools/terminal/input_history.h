@@ -1,4 +1,5 @@
-// What was typed before: in memory, and in a file that outlives the program, a JSON string a line.
+// Keeps the lines that were typed, in memory and in a file that outlives the program, as one JSON
+// string a line.
 //
 // A file that cannot be read or written is done without.
 #pragma once

@@ -26,7 +26,7 @@ constexpr std::array kControlKeys = {
     ControlKey{'\x19', KeyKind::kInsertErased}, ControlKey{'\x7f', KeyKind::kBackspace},
 };
 
-// What stands behind "ESC [" or "ESC O".
+// The bytes behind "ESC [" or "ESC O".
 struct SequenceKey {
   std::string_view bytes;
   KeyKind kind;
@@ -51,7 +51,7 @@ constexpr std::array kSequenceKeys = {
     SequenceKey{"27;2;13~", KeyKind::kNewLine},
 };
 
-// What stands behind the escape byte of a key with Alt.
+// The byte behind the escape byte of a key with Alt.
 constexpr std::array kAltKeys = {
     ControlKey{'b', KeyKind::kWordLeft},     ControlKey{'f', KeyKind::kWordRight},
     ControlKey{'\r', KeyKind::kNewLine},     ControlKey{'\n', KeyKind::kNewLine},

@@ -23,7 +23,7 @@
 
 namespace kvant::tools {
 
-// What may stand in place of the bytes from `begin` to the cursor.
+// The texts that may replace the bytes from `begin` to the cursor.
 struct Completion {
   size_t begin = 0;
   std::vector<std::string> candidates;
@@ -90,7 +90,7 @@ class LineEditor {
   size_t columns_ = 80;   // of the terminal
   size_t lines_ = 24;     // of the terminal
   size_t first_row_ = 0;  // that is shown, where not all fit on the screen
-  // What is on the screen: the columns of each row, and the cursor.
+  // The present screen: the columns of each row, and the cursor.
   std::vector<size_t> drawn_;
   size_t drawn_row_ = 0;
   size_t drawn_column_ = 0;
