@@ -99,7 +99,7 @@ struct OpenBrace {
   int line;
 };
 
-// What the brace after `header` opens, when declarations surround it.
+// The scope that the brace after `header` opens, when declarations surround it.
 Scope Classify(const std::string& header) {
   const size_t last = header.find_last_not_of(" \n");
   if (last == std::string::npos) return Scope::kOther;

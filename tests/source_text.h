@@ -32,7 +32,7 @@ std::vector<std::string> LineComments(std::string_view text);
 // are left out: they are data that is stored or returned, and choose nothing.
 std::vector<std::string> BoolParameters(std::string_view text);
 
-// What stands between the quotes of each #include "...".
+// The path between the quotes of each #include "...".
 std::vector<std::string> QuotedIncludes(std::string_view text);
 
 std::vector<std::string_view> SplitLines(std::string_view text);

@@ -1,5 +1,4 @@
-// What tests/tidy_test.cpp knows of the order of folders, in one place: whoever adds a folder adds
-// its line here.
+// The order of folders that tests/tidy_test.cpp checks. Whoever adds a folder adds its line here.
 #pragma once
 
 #include <map>

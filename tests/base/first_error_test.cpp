@@ -1,5 +1,4 @@
-// Of the errors of several threads one is kept, whole, and it is the first where their order is
-// known.
+// One error of several threads is kept, whole. It is the first one where their order is known.
 #include "base/first_error.h"
 
 #include <gtest/gtest.h>

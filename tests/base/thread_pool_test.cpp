@@ -173,8 +173,8 @@ TEST_P(ThreadPoolTest, ManyJobsOfShortPhases) {
   }
 }
 
-// What comes between two phases runs once, alone, after all shares of the one and before any of the
-// other: no atomics, so that the thread sanitizer sees what does not happen in this order.
+// Work between two phases runs once and alone, after all shares of the first phase and before any
+// of the second. No atomics are used, so that the thread sanitizer sees work that is out of order.
 TEST_P(ThreadPoolTest, WorkBetweenPhasesRunsAloneAndInOrder) {
   ThreadPool pool(GetParam());
   const size_t shares = static_cast<size_t>(ThreadPool::SharesOf(GetParam()));

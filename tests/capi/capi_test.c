@@ -632,7 +632,7 @@ static void OpeningTellsItsProgress(const char* path) {
   }
 }
 
-// What is wrong is told by its name, and nothing is made.
+// The error names what is wrong, and nothing is made.
 static void WrongArguments(const kvant_model* model) {
   kvant_model* none = NULL;
   kvant_runner* runner = NULL;
@@ -682,7 +682,7 @@ static void WrongArguments(const kvant_model* model) {
   kvant_runner_free(runner);
 }
 
-// What was made from a model may outlive it.
+// Objects that were made from a model may outlive it.
 static void OwnersGoInAnyOrder(const char* path) {
   kvant_model* model = Open(path);
   kvant_runner* runner = Runner(model, 1, 64);

@@ -132,7 +132,7 @@ struct Tiles {
     }
   }
 
-  // Of bytes, four to a lane; vectors of the language here, too.
+  // Multiplies bytes, four to a lane, by vectors of the language as well.
   template <int kSums, int kLeft, int kRight, class LeftByte>
   static void MultiplyBytes() {
     for (const int tile : {kSums, kLeft, kRight}) CheckUse(tile);
@@ -175,7 +175,7 @@ namespace {
 
 constexpr const char* kIsaName = "amx_model";
 
-// What begin.inl compiles for beside the features of cpu/avx512vbmi.
+// The features that begin.inl compiles for beside those of cpu/avx512vbmi.
 constexpr CpuFeature kBf16[] = {CpuFeature::kAvx512bf16};
 
 #include "cpu/amx/matmul.inl"

@@ -1,6 +1,6 @@
-// What distances add to scores in the attention kernels, exactly: with keys and queries of zero a
-// score is the number of its distance. A head's numbers are 0 for one bucket of T5 and far below
-// for all others, so its result is the mean of the values in that bucket, and nothing else.
+// Tests exactly what the attention kernels add to scores for distances: with keys and queries of
+// zero, a score is the bias of its distance. A head's bias is 0 for one bucket of T5 and far below
+// 0 for all others. So the head's result is the mean of the values in that bucket.
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>

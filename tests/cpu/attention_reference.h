@@ -1,4 +1,4 @@
-// What the attention tests share: a cache of one kv head in runs of any length, random shapes and
+// Shared by the attention tests: a cache of one kv head in runs of any length, random shapes and
 // rows of queries, and attention in double precision with a bound on the error of a float
 // computation.
 #pragma once
@@ -80,7 +80,7 @@ class Cache {
                        place.value_scale);
   }
 
-  // What was stored, as numbers.
+  // The stored values of a key, as numbers.
   double Key(int64_t position, int d) const {
     const Place place = PlaceOf(position);
     const int64_t slot = position % kKeyTileTokens;
@@ -100,7 +100,7 @@ class Cache {
     return Element(place.group, shape_.v_type, slot * shape_.v_dim + d);
   }
 
-  // Of q8 values; 0 for others, which have no codes.
+  // The scale of q8 values; 0 for other types, which have no codes.
   double ValueScale(int64_t position) const {
     if (shape_.v_type != KvType::kQ8) return 0;
     return static_cast<double>(*PlaceOf(position).value_scale);

@@ -1,4 +1,4 @@
-// What the kernel tests share: one run per instruction set that this machine can use, and memory
+// Shared by the kernel tests: one run per instruction set that this machine can use, and memory
 // whose end is guarded.
 #pragma once
 

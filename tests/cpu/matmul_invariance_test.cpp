@@ -127,7 +127,7 @@ TEST_P(MatMulInvarianceTest, ManyTokensTogetherOrFewer) {
   }
 }
 
-// What the backend `own` of cpu/float_gemm.h promises.
+// The backend `own` of cpu/float_gemm.h promises this.
 TEST_P(MatMulInvarianceTest, FloatsHaveOneArithmeticForAnyNumberOfTokens) {
   for (const char* name : {"F32", "F16", "BF16"}) {
     const MatMulProblem problem(kernels(), *quant::FindFormat(name), 71, 300, 150);

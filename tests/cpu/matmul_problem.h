@@ -64,7 +64,7 @@ inline void FillRandomBlock(const quant::FormatTraits& format, std::mt19937& ran
   }
 }
 
-// What a row begins with: random bits that are a factor of moderate size.
+// Fills the head of a row with random bits that give a factor of moderate size.
 inline void FillRandomHead(const quant::FormatTraits& format, std::mt19937& random,
                            std::byte* row) {
   float factor = 0;
@@ -253,7 +253,7 @@ class MatMulProblem {
     }
   }
 
-  // What kernels for ActivationForm::kBf16 make of a row's weights: scale * code - offset, rounded
+  // Rounds a row's weights like kernels for ActivationForm::kBf16: scale * code - offset is rounded
   // once to a float and then to bfloat16.
   void RoundRow(int64_t row, std::vector<float>& values) const {
     ForWeights(row, [&](int64_t col, float scale, int code, float offset) {

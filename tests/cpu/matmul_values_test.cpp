@@ -15,8 +15,8 @@
 namespace kvant::cpu {
 namespace {
 
-// Of many tokens, every eleventh and the last: neither tiles of 6 nor of 8 have their place in step
-// with it.
+// Where there are many tokens, compares every eleventh and the last: steps of 11 meet every place
+// in tiles of 6 and of 8.
 void ExpectMatchesReference(const MatMulProblem& problem, const std::vector<float>& out) {
   const int64_t step = problem.tokens() < 32 ? 1 : 11;
   const int64_t last = problem.tokens() - 1;
@@ -206,7 +206,7 @@ TEST_P(MatMulValuesTest, ZerosWithALargeScaleAddNothing) {
   }
 }
 
-// The same for floats, in every place of a matrix with many tiles, panels and parts of them.
+// Sums of floats are exact in every place of a matrix with many tiles, panels and parts of panels.
 TEST_P(MatMulValuesTest, IntegersAsFloatsHaveExactSums) {
   for (const char* name : {"F32", "F16", "BF16"}) {
     const quant::FormatTraits& format = *quant::FindFormat(name);
@@ -283,7 +283,7 @@ TEST_P(MatMulValuesTest, ReadsNoByteBeyondTheLastRow) {
   }
 }
 
-// Of its own instruction set, or of one that lends it what it lacks.
+// A kernel is of its own instruction set, or of one that lends it what it lacks.
 TEST_P(MatMulValuesTest, EveryFormatHasAKernel) {
   const bool wide = GetParam().starts_with("avx512") || GetParam().starts_with("amx");
   const std::string lender = wide ? "avx" : GetParam();

@@ -81,7 +81,7 @@ TEST_P(Recurrence, AGateIsTheSigmoid) {
   }
 }
 
-// What a scan should give, in double precision.
+// The expected result of a scan, in double precision.
 struct Scanned {
   std::vector<double> state;
   std::vector<double> out;
@@ -243,7 +243,7 @@ TEST_P(Recurrence, AScanGoesRowByRow) {
   }
 }
 
-// What the rules of RWKV should give, in double precision.
+// The rules of RWKV, computed in double precision.
 Scanned WkvInDouble(const ScanTask& task, const std::vector<float>& before) {
   Scanned result;
   result.state.assign(before.begin(), before.end());
@@ -279,7 +279,7 @@ Scanned WkvInDouble(const ScanTask& task, const std::vector<float>& before) {
   return result;
 }
 
-// What a selective scan should give, in double precision.
+// A selective scan, computed in double precision.
 Scanned SelectiveScanInDouble(const SelectiveScanTask& task, const std::vector<float>& before) {
   Scanned result;
   result.state.assign(before.begin(), before.end());

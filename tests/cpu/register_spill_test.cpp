@@ -24,7 +24,7 @@
 namespace kvant::cpu {
 namespace {
 
-// What a command writes; "" where it fails.
+// The output of a command; "" where it fails.
 std::string OutputOf(const std::string& command) {
   std::FILE* pipe = popen((command + " 2>/dev/null").c_str(), "r");
   if (pipe == nullptr) return "";
@@ -247,8 +247,8 @@ TEST(RegisterSpill, NoneInTheMicroKernels) {
   }
 }
 
-// Those that the compiler has not made part of another function. Not the streams of one token,
-// whose inner loop goes over rows, with the sums in memory. Clang puts one of the 32 registers that
+// Looks at the functions that the compiler has not inlined. Streams of one token are left out:
+// their inner loop goes over rows, with the sums in memory. Clang puts one of the 32 registers that
 // a stream of several tokens needs on the stack for some formats.
 TEST(RegisterSpill, NoSumsOnTheStackInInnerLoops) {
   if (CannotLook()) GTEST_SKIP() << "needs an optimised build for x86-64, objdump and nm";

@@ -84,7 +84,7 @@ struct ActivationReference {
   Activation activation;
   double (*value)(double x);
   double (*error)(double x, double value);
-  // What the result multiplies; null: up as it is.
+  // The factor that the result is multiplied with; null: `up` as it is.
   float (*factor)(float up) = nullptr;
 };
 
@@ -92,8 +92,8 @@ constexpr ActivationReference kActivationReferences[] = {
     // 2 ulp of the exponential, then addition and division.
     {Activation::kSilu, [](double x) { return x / (1.0 + std::exp(-x)); },
      [](double, double value) { return (2 * 2 + 2) * kRounding * 1.01 * std::abs(value); }},
-    // The same, and four roundings of the exponent 2 u, which the exponential makes relative ones.
-    // tanh(u) near -1 takes digits from the expected value itself.
+    // The roundings of kSilu, and four roundings of the exponent 2 u, which the exponential makes
+    // relative ones. tanh(u) near -1 takes digits from the expected value itself.
     {Activation::kGeluTanh,
      [](double x) {
        const double u = std::sqrt(2.0 / 3.14159265358979323846) * (x + 0.044715 * x * x * x);
@@ -136,7 +136,7 @@ constexpr ActivationReference kActivationReferences[] = {
      [](double, double value) { return (2 * 2 + 8) * kRounding * 1.01 * value; }},
 };
 
-// Those that stay between 0 and 1, or -1 and 1.
+// Whether the results stay between 0 and 1, or between -1 and 1.
 bool IsBounded(Activation activation) { return activation >= Activation::kTanh; }
 
 TEST_P(Rows, EveryActivationIsWithinItsRoundings) {

@@ -72,7 +72,7 @@ class Case {
   void SetMany(bool many) { many_ = many; }
   // How the warps of a thread block run on the host.
   void SetOrder(WarpOrder order) { order_ = order; }
-  // What the rows of one part give, in a piece of all parts or alone.
+  // The results of the rows of one part, computed in a piece of all parts or alone.
   std::vector<float> ResultsOf(size_t part, bool alone);
   size_t parts() const { return parts_.size(); }
   // Attends on a device from now on; null: on the host.

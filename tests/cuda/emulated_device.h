@@ -21,7 +21,7 @@ class EmulatedDriver {
 
   // Calls are counted anew; number `failing` fails, from 1 on; 0: none does.
   void FailAt(int failing) const;
-  // The same, and every call after it.
+  // Call number `failing` and every call after it fail.
   void LoseAt(int failing) const;
   int calls() const;
   void SetMemory(size_t bytes) const;

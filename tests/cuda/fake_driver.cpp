@@ -1,4 +1,4 @@
-// What cuda/driver.cpp takes for NVIDIA's driver in tests: devices that are emulated on the host.
+// Stands in for NVIDIA's driver in tests of cuda/driver.cpp: its devices are emulated on the host.
 // Memory of a device is memory of the host, work is done when it is asked for, in the order of
 // streams, and kernels are the templates of cuda/kernels/ compiled for the host. A test may let any
 // call fail, one after the other; a device may be lost for good. The signatures are those of
@@ -102,7 +102,7 @@ std::function<void()> Kernel(void** arguments, unsigned grid[3], unsigned shared
     for (unsigned iz = 0; iz < z; ++iz) {
       for (unsigned iy = 0; iy < y; ++iy) {
         for (unsigned ix = 0; ix < x; ++ix) {
-          // What a block finds in shared memory is not zeros.
+          // A block does not find zeros in shared memory.
           std::memset(bytes.data(), 0xff, bytes.size() * sizeof(std::max_align_t));
           Block block;
           block.x = static_cast<int>(ix);

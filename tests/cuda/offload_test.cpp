@@ -229,7 +229,7 @@ TEST(Offload, AfterAFailureEveryStepFailsAndTheSequencesStay) {
   EXPECT_EQ(failed.error().code, ErrorCode::kIo);
   EXPECT_EQ(runner->length(id), 40);
   driver.FailAt(0);
-  // What the failed call has left on the device is unknown.
+  // Nobody knows what the failed call has left on the device.
   EXPECT_FALSE(runner->Append(id, RandomTokens(1, 2)).ok());
   EXPECT_EQ(runner->length(id), 40);
   ExpectOk(runner->Check());

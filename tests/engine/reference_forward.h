@@ -40,14 +40,14 @@ class ReferenceForward {
 
   const ReferenceWeights& weights() const { return weights_; }
 
-  // What the encoder makes of a source, [tokens][dim]; the logits that follow are those of texts
-  // with this source.
+  // The encoder's output for a source, [tokens][dim]. Logits that are computed afterwards are those
+  // of texts with this source.
   std::vector<Vector> Encode(const std::vector<int32_t>& tokens) {
     const arch::Stack& stack = spec_.encoder->stack;
     return FinishEncoding(RunLayers(stack, Embedded(stack, tokens), tokens));
   }
 
-  // The same of frames, [numbers of a frame][frames].
+  // The encoder's output for frames, [values of a frame][frames].
   std::vector<Vector> EncodeFrames(const std::vector<float>& frames) {
     const arch::Stack& stack = spec_.encoder->stack;
     std::vector<Vector> stream = ReferenceFrames(*spec_.encoder->frames, frames, weights_);
@@ -133,7 +133,7 @@ class ReferenceForward {
                : weights_.Norm("", stack.final_norm, row);
   }
 
-  // What stands between a row of the embedding and the first layer.
+  // Applies the steps between a row of the embedding and the first layer.
   void AddInputSteps(const arch::Stack& stack, size_t position, Vector& row) {
     if (!stack.input.positions.empty()) {
       const Vector& learned = weights_.Get(std::string(stack.input.positions) + ".weight");

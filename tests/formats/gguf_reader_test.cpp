@@ -1,6 +1,6 @@
-// What the GGUF reader gives for valid files, and what its typed getters accept. The larger files
-// were written by the Python `gguf` package (tests/reference/make_gguf_fixtures.py), with JSON that
-// says what is in them.
+// Tests the GGUF reader on valid files, and the values that its typed getters accept. The larger
+// files were written by the Python `gguf` package (tests/reference/make_gguf_fixtures.py), with
+// JSON that says what is in them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

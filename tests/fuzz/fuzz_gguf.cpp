@@ -70,7 +70,7 @@ void CheckTensors(const GgufFile& file, std::span<const std::byte> bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::span<const std::byte> bytes = std::as_bytes(std::span(data, size));
-  // What is read to be computed with can also be listed.
+  // A file that can be computed with can also be listed.
   const bool readable = GgufFile::Parse(bytes, "fuzz").ok();
   const auto file = GgufFile::Parse(bytes, "fuzz", kvant::formats::UnreadableTensors::kListed);
   Require(file.ok() || !readable);

@@ -206,7 +206,7 @@ class Program {
     if (length == 0) sequence.given_by_tokens = true;
   }
 
-  // What is saved is accepted, and is the same.
+  // A saved file is accepted, and holds what was saved.
   void SaveAndLoad() {
     std::vector<SavedSequence> saved;
     std::vector<SavedSource> sources;

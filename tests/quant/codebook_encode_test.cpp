@@ -59,7 +59,8 @@ void LeastErrorsByParity(const Grid& grid, const float* x, const float* w, doubl
   }
 }
 
-// The same for points with a shift, by the shift.
+// The least weighted squared error of one vector for a point of IQ1's grid, all of whose
+// coordinates are shifted by `shift`.
 double LeastErrorShifted(const float* x, const float* w, double scale, int shift) {
   double least = std::numeric_limits<double>::infinity();
   for (const auto& point : kIq1Grid.points) {
@@ -223,7 +224,8 @@ double LeastErrorOfLevels(const float* values, const float* weights) {
   return energy - gain;
 }
 
-// What the finite number of starts and the rounding of d cost.
+// The finite number of starts and the rounding of d add at most 1 % to the least error, 5 % with
+// weights.
 TEST(CodebookEncode, ScalesOfIq4NlAreNearTheBestOfAll) {
   constexpr size_t kCount = 32 * 60;
   const std::vector<float> values = Gaussian(kCount, 110);

@@ -1,4 +1,4 @@
-// What the tests of encoders share: values like weights, and what is left of them in a format.
+// Shared by the tests of encoders: values like weights, and their decoded values in a format.
 #pragma once
 
 #include <cstddef>

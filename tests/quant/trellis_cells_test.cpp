@@ -63,7 +63,7 @@ TEST(TrellisCells, HasEveryPointOnce) {
   }
 }
 
-// What a sixteen of boxes says of box i, coordinate k.
+// The bounds of coordinate k of box i, one of sixteen boxes that are stored together.
 struct Box {
   int least;
   int greatest;

@@ -366,7 +366,7 @@ TEST_F(BenchTest, FormsOfTheOutput) {
   EXPECT_THAT(markdown[2], HasSubstr(" pp2 |"));
   EXPECT_THAT(markdown[3], HasSubstr(" tg1 |"));
 
-  // The same rows on stderr, in another form.
+  // These rows stand on stderr, too, in another form.
   std::vector<std::string> arguments = test;
   arguments.insert(arguments.begin(), "bench");
   arguments.insert(arguments.end(), {"-o", "md", "-oe", "jsonl"});

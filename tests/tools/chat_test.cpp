@@ -25,7 +25,7 @@ class Chat : public Sequences {
                       {.text = lines});
   }
 
-  // What a talk that succeeds prints.
+  // The output of a talk that succeeds.
   std::string Answers(const std::string& lines, const Words& options = {}) const {
     const ProgramRun run = Talk(lines, options);
     EXPECT_EQ(run.code, 0) << run.error;

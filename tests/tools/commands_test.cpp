@@ -338,7 +338,7 @@ uint64_t PeakOfRun(const std::vector<std::string>& options) {
   return status == 0 ? peak : 0;
 }
 
-// What --memory tells is enough for the run: nothing large is left out.
+// A run needs no more memory than --memory tells: nothing large is left out.
 TEST(InspectProgram, TheMemoryPlanCoversTheRun) {
   KVANT_SKIP_WITHOUT_PROGRAM();
   if (kSanitized) GTEST_SKIP() << "the address sanitizer keeps what is freed";

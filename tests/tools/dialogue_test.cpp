@@ -11,7 +11,7 @@
 namespace kvant::test {
 namespace {
 
-// What kvant chat answers to lines of standard input; without `model` by its own choice.
+// The answers of kvant chat to lines of standard input. Without `model`, kvant chooses one.
 std::vector<std::string> Answers(const std::string& lines, const std::vector<std::string>& model) {
   std::vector<std::string> words = {"chat"};
   words.insert(words.end(), model.begin(), model.end());

@@ -206,7 +206,7 @@ TEST_F(LongTexts, TheLogTellsTheShapeOfEveryLayer) {
                               (i % 2 == 0 ? ".key" : ".value") + " shape=[1,2," +
                               std::to_string(15 + i / 12) + ",64]");
   }
-  // The same on stderr.
+  // The log can be written to stderr instead.
   const ProgramRun run = RunModel(With(request, {"--log", "kv"}));
   EXPECT_EQ(run.code, 0);
   EXPECT_EQ(run.out, text);
@@ -251,8 +251,8 @@ TEST_F(LongTexts, ChecksPoisonAndTypesOfTheCache) {
   const std::string text = Text(request);
   EXPECT_EQ(Text(With(request, {"--kv-check", "--kv-poison"})), text);
   EXPECT_EQ(Text(With(request, {"--kv-check", "--kv-poison", "--kv-prealloc"})), text);
-  // What was asked for is what is held: bytes of one token's keys and of its values in one of the
-  // twelve heads.
+  // Keys and values have the types that were asked for: `bytes` are those of one token's keys and
+  // values in one of the twelve heads.
   struct Case {
     Words options;
     int bytes;

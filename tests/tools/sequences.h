@@ -33,7 +33,7 @@ inline ProgramRun RunModel(const Words& arguments, const ProgramInput& input = {
   return RunProgram(With({"run", Shakespeare(), "-t", "1"}, arguments), input);
 }
 
-// The same; it succeeded silently and printed this.
+// The output of a run that has to succeed and to write nothing to stderr.
 inline std::string Text(const Words& arguments, const std::string& stdin_text = "") {
   const ProgramRun run = RunModel(arguments, {.text = stdin_text});
   EXPECT_EQ(run.code, 0) << run.error;

@@ -36,7 +36,7 @@ TEST_F(Sequences, EveryOperationPrintsALineOfJson) {
                                    {"length", 4},
                                    {"top", State(lines[2])["top"]},
                                    {"logits_xxh64", State(lines[2])["logits_xxh64"]}}));
-  // What A was after the step is B's after the exchange, bit for bit.
+  // After the exchange, B has the logits that A had after the step, bit for bit.
   EXPECT_EQ(State(lines[5], 1)["logits_xxh64"], State(lines[4], 0)["logits_xxh64"]);
   EXPECT_EQ(State(lines[5], 0)["logits_xxh64"], State(lines[4], 1)["logits_xxh64"]);
   EXPECT_NE(State(lines[4], 0)["logits_xxh64"], State(lines[4], 1)["logits_xxh64"]);
@@ -260,7 +260,7 @@ TEST_F(Sequences, BeamsTellTheirTextsScoresAndParents) {
   EXPECT_EQ(Text(With({"-p", "ROMEO:"}, options)),
             out["beams"][0]["text"].get<std::string>() + "\n" +
                 out["beams"][1]["text"].get<std::string>() + "\n");
-  // The same for several prompts at once, also where they wait for each other.
+  // Several prompts at once give these texts, too, also where they wait for each other.
   const std::string prompts =
       Write("prompts.jsonl", "{\"prompt\":\"A\"}\n{\"prompt\":\"ROMEO:\"}\n{\"prompt\":\"B\"}\n");
   for (const std::string parallel : {"3", "9"}) {

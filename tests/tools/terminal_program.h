@@ -80,7 +80,7 @@ class TerminalProgram {
   // The prompt, where the program awaits a text.
   bool AwaitPrompt() { return Await("\x1b[?2004h") && Await("\x1b[2C"); }
 
-  // What was shown between the last two calls of Await and the present place.
+  // The bytes that the program wrote from the last call of Await but one to the present place.
   std::string bytes() const { return bytes_; }
   const TerminalScreen& screen() const { return screen_; }
 

@@ -1,6 +1,6 @@
-// What a terminal shows of the bytes that a program writes to it: rows of characters, by the few
-// controls that kvant uses. A character beyond the last column is counted, since kvant never writes
-// there.
+// Shows what a terminal would show of the bytes that a program writes to it: rows of characters, by
+// the few controls that kvant uses. A character beyond the last column is counted, since kvant
+// never writes there.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What the program shows on a terminal of 40 columns: nothing that is wider, since a line that
-// wraps cannot be overwritten.
+// Runs the program on a terminal of 40 columns. It shows no wider line, since a line that wraps
+// cannot be overwritten.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/ioctl.h>

@@ -257,7 +257,7 @@ TEST(Usage, OptionsWithoutMeaningAreNotedAndAccepted) {
   }
 }
 
-// What llama.cpp's users type means the same here, or says by name that it is not there yet.
+// Options of llama.cpp have their meaning here, too, or are refused by name as not there yet.
 TEST(Usage, LlamaCppsWords) {
   KVANT_SKIP_WITHOUT_PROGRAM();
   const auto text = [](std::vector<std::string> options) {
@@ -345,7 +345,7 @@ TEST(Usage, EveryCommandKnowsModelsByName) {
   }
 }
 
-// What looks like an option after an option that takes a value is that value.
+// A word that looks like an option is the value of the option before it if that one takes a value.
 TEST(Usage, ValuesAreTakenAsTheyAre) {
   KVANT_SKIP_WITHOUT_PROGRAM();
   for (const char* text : {"-fa", "--help", "-", "--", "-5 degrees", "", "[a,b]"}) {

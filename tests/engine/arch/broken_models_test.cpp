@@ -68,16 +68,16 @@ void WriteBroken(const GgufFile& file, const GgufTensor& broken, Break how,
   ASSERT_TRUE(writer.Finish().ok());
 }
 
-// What a model of the family may do without.
+// Whether a model of the family may lack the tensor.
 bool IsOptional(std::string_view model, const std::string& kind) {
-  // Models with one norm before both sublayers.
+  // Some models have one norm before both sublayers.
   if (model.starts_with("falcon") && kind == "attn_norm_2.weight") return true;
   if ((model.starts_with("stablelm") || model.starts_with("falcon")) && kind == "ffn_norm.weight") {
     return true;
   }
   // Values may be the keys.
   if (model.starts_with("gemma4") && kind == "attn_v.weight") return true;
-  // Of the first layer, where nothing reads them.
+  // Nothing reads these tensors in the first layer.
   if (model.starts_with("rwkv7") && kind.starts_with("time_mix_v") &&
       kind != "time_mix_value.weight") {
     return true;

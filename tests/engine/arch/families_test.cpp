@@ -1,6 +1,7 @@
-// What holds for every family of the list: a folder of random weights with all tensors of its rows
-// is converted, computes what the double-precision reference computes from its ModelSpec, in any
-// pieces, and still runs when its matrices are quantized. A new family is tested by being listed.
+// Tests every family of the list: a folder of random weights with all tensors of the family's rows
+// is converted. The model computes, in any pieces, what the double-precision reference computes
+// from its ModelSpec, and still runs when its matrices are quantized. A new family is tested by
+// being listed.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -287,7 +288,7 @@ class Families : public testing::TestWithParam<const arch::HfFamily*> {
     return LogitsOfAll(*runner, *sequence, Tokens(), piece);
   }
 
-  // What an encoder alone gives.
+  // The rows that an encoder alone gives.
   static std::vector<float> RowsOfSource(const std::shared_ptr<const Model>& model,
                                          const SessionOptions& options) {
     const auto runner = OpenRunner(model, options);
@@ -301,7 +302,7 @@ class Families : public testing::TestWithParam<const arch::HfFamily*> {
     return rows;
   }
 
-  // The same by the reference: logits, or rows of an encoder alone.
+  // The reference's result: logits, or rows of an encoder alone.
   static Vector Expected(const formats::GgufFile& file, ReferenceForward& reference) {
     const arch::ModelSpec spec = arch::ReadSpec(file).value();
     std::vector<Vector> encoded;
@@ -317,8 +318,8 @@ class Families : public testing::TestWithParam<const arch::HfFamily*> {
     return rows;
   }
 
-  // Of a quantized file, whose weights the reference takes as they are: what differs are roundings
-  // of activations to 8 bits.
+  // For a quantized file. The reference takes its weights as they are, so only the rounding of
+  // activations to 8 bits differs.
   static void ExpectCloseToReference(const std::string& path, const std::vector<float>& found) {
     const auto file = formats::GgufFile::Open(path);
     ASSERT_TRUE(file.ok()) << file.error().message;

@@ -66,7 +66,7 @@ class NumberWords : public testing::Test {
     return all;
   }
 
-  // What the search finds for each case, as Hugging Face's generate searches.
+  // The hypotheses of each case, searched as Hugging Face's generate searches.
   std::vector<std::vector<BeamHypothesis>> Search(const std::shared_ptr<const Model>& model,
                                                   KvType type, int beams) const {
     std::vector<std::vector<TokenId>> sources;

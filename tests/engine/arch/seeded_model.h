@@ -70,10 +70,10 @@ class SeededModel {
   int64_t context() const { return json_["context"]; }
   std::vector<TokenId> Tokens() const { return json_["tokens"].get<std::vector<TokenId>>(); }
   std::string LogitsPath() const { return path_ + ".npy"; }
-  // Of encoder-decoders: the tokens of the source, and what the encoder makes of them.
+  // The tokens of an encoder-decoder's source; EncodedPath() has the encoder's output.
   std::vector<TokenId> Source() const { return json_["source"].get<std::vector<TokenId>>(); }
-  // Of those that read frames: these, [numbers of a frame][frames]; every how many of the encoder's
-  // rows are in the file.
+  // The frames of a model that reads frames, [values of a frame][frames]. Every EncodedStep()-th
+  // row of the encoder's output is in the file.
   std::vector<float> Frames() const { return SeededWeights(json_["frames"]).values; }
   size_t EncodedStep() const { return json_.value("encoded_step", size_t{1}); }
   std::string EncodedPath() const { return path_ + ".encoded.npy"; }
@@ -112,7 +112,7 @@ class SeededModel {
   // Further tensors of the folder.
   std::map<std::string, HfWeights> extra;
 
-  // What refuses the folder; "accepted" if nothing does.
+  // The message that refuses the folder; "accepted" if none does.
   std::string Message() {
     const auto path = Convert();
     return path.ok() ? "accepted" : path.error().message;

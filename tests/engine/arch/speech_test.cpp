@@ -35,7 +35,7 @@ std::vector<float> NumbersOf(const std::string& path) {
   return read.ok() ? read->values : std::vector<float>();
 }
 
-// Of the largest number, where that is more than one.
+// `part` of the largest expected magnitude, or of 1 where that is larger.
 double LimitOf(double part, std::span<const float> expected) {
   double largest = 1;
   for (const float number : expected) largest = std::max(largest, std::abs(double{number}));
@@ -155,7 +155,8 @@ BeamOptions SearchOfCase(const nlohmann::json& line) {
   return search;
 }
 
-// Of the general `generate` and of Whisper's own, which leaves out the end of a text.
+// The texts come from the general `generate` and from Whisper's own, which leaves out the end
+// token.
 TEST_P(Speech, SearchesFindTheTextsOfTransformers) {
   const auto model = seeded_.Open();
   ASSERT_NE(model, nullptr);

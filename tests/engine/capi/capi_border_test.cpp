@@ -1,5 +1,5 @@
-// What the C API does at its border: structs of other versions, errors by handle and thread,
-// callbacks that end texts, free what they are called from, or call what they may not.
+// Tests the border of the C API: structs of other versions, errors by handle and thread, callbacks
+// that end texts, that free what they are called from, or that call what they may not.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -1,5 +1,5 @@
-// What a folder says about its model beside the numbers, against llama.cpp's converter (see
-// tests/reference/make_card_cases.py), and cards that are no good.
+// Compares what a folder says about its model beside the weights with llama.cpp's converter (see
+// tests/reference/make_card_cases.py), and reads cards that are no good.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -85,7 +85,7 @@ TEST(Authorship, TakesTheGivenName) {
   EXPECT_EQ(found["general.name"], "mine-7b");
 }
 
-// What cannot be used is left out, and the rest is kept.
+// A setting that cannot be used is left out, and the rest is kept.
 TEST(Authorship, ChecksSettingsForSampling) {
   TemporaryFolder parent;
   WriteText(parent / "config.json", "{}");

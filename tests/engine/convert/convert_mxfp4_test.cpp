@@ -200,7 +200,7 @@ TEST(ConvertMxfp4, ComputesWhatFloatsCompute) {
     return AllLogits(*OpenSession(*model, {.k_type = KvType::kF32, .v_type = KvType::kF32}), tokens,
                      7);
   };
-  // What is quantized to 8 bits are the inputs of the experts.
+  // Only the inputs of the experts are quantized to 8 bits.
   EXPECT_LT(MeanDivergence(logits(*floats), logits(*packed), 40), 1e-3);
 }
 

@@ -122,7 +122,7 @@ TEST(SpeechVocabulary, BrokenFilesAreNamed) {
   EXPECT_THAT(read.error().message, HasSubstr("expected two parts"));
 }
 
-// What the converted file has its texts begin with, behind the decoder's first token.
+// The tokens that texts of the converted file begin with, behind the decoder's first token.
 class FirstTokens : public testing::Test {
  protected:
   std::vector<TokenId> Of(const json& generation) {

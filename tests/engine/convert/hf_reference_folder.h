@@ -39,7 +39,7 @@ class HfReferenceFolder {
     return output;
   }
 
-  // Of what cannot be converted; "accepted" if it can.
+  // The error of a folder that cannot be converted; "accepted" if it can.
   std::string Message() const {
     const auto path = Convert();
     return path.ok() ? "accepted" : path.error().message;

@@ -57,7 +57,7 @@ TEST_P(Translators, TargetsHaveTheIdsOfTheSlowTokenizer) {
   const auto translation = MakeTranslation(*model, folder_.Languages());
   ASSERT_TRUE(translation.ok()) << translation.error().message;
   const json& first = folder_.cases["target_first"];
-  // What the tokenizer of old NLLB models makes of targets is no input of a decoder.
+  // The tokenizer of old NLLB models makes no decoder input of targets.
   if (std::string(GetParam()) == "nllb-legacy") return;
   for (size_t i = 0; i < folder_.cases["texts"]; ++i) {
     Ids expected;

@@ -80,7 +80,8 @@ TEST(BeamEdges, TheLeastLengthEndsWhereTheContextDoes) {
   EXPECT_EQ(found[0].hypotheses[0].ids.size(), 6u);
 }
 
-// What has come to its end is whole, whether its own request or all are ended in that moment.
+// A request that has come to its end is whole, whether it alone or all requests are ended in that
+// moment.
 TEST(BeamEdges, AFinishedRequestIsNotCancelled) {
   const auto model = OpenTiny({}, OwnGemm());
   const auto runner = OpenRunner(model, OneThread(KvType::kF16, 6));

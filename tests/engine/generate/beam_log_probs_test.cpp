@@ -1,5 +1,5 @@
-// What a beam's logits become before a search adds them up, sampling, and the options' limits:
-// log-probabilities against long double, draws against the probabilities they should have.
+// Tests what a beam's logits become before a search adds them up, sampling, and the limits of
+// options. Log-probabilities are compared with long double, draws with the expected probabilities.
 #include "kvant/beam_log_probs.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ std::vector<float> Logs(const std::vector<double>& probabilities) {
   return logits;
 }
 
-// What follows a text whose last `generated` tokens are not the prompt's.
+// The log-probabilities after a text whose last `generated` tokens are not the prompt's.
 std::vector<float> Computed(const BeamOptions& options, const std::vector<float>& logits,
                             const std::vector<TokenId>& tokens = {1}, int64_t generated = 0) {
   BeamLogProbs log_probs(options, static_cast<int32_t>(logits.size()));
@@ -141,7 +141,7 @@ TEST(BeamLogProbs, BadWordsAreNotCompleted) {
   EXPECT_EQ(left({1}), (Ids{1, 4, 5}));
 }
 
-// What is forced has log-probability 0, whatever was banned before; it can be banned afterwards.
+// A forced token has log-probability 0, whatever was banned before; it can be banned afterwards.
 TEST(BeamLogProbs, ForcedTokensAreCertain) {
   const std::vector<float> logits = Logs(kProbabilities);
   BeamOptions options = TwoBeams();

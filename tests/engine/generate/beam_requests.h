@@ -1,4 +1,4 @@
-// What the tests of beam search on a runner share: options, results to compare bit for bit, and a
+// Shared by the tests of beam search on a runner: options, results to compare bit for bit, and a
 // search that keeps every beam in a session of its own, without forks, reorders or batches.
 #pragma once
 
@@ -32,7 +32,7 @@ inline std::vector<BeamGeneration> Generate(Runner& runner,
   return found.ok() ? *found : std::vector<BeamGeneration>(prompts.size());
 }
 
-// The same ids, and the same bits of every number.
+// Compares all ids, and the bits of every score.
 inline void ExpectSameBits(const std::vector<BeamHypothesis>& found,
                            const std::vector<BeamHypothesis>& expected, const std::string& where) {
   ASSERT_EQ(found.size(), expected.size()) << where;

@@ -95,8 +95,8 @@ Value Pick(Xoshiro256& random, std::initializer_list<Value> values) {
   return *(values.begin() + random.Below(values.size()));
 }
 
-// What bans and forces tokens, each in a quarter of the cases. The words are short and of few
-// tokens, so that texts come to their ends.
+// Adds each option that bans or forces tokens in a quarter of the cases. The words are short and of
+// few tokens, so that texts come to their ends.
 void AddProcessors(Xoshiro256& random, RandomCase& c) {
   BeamOptions& o = c.options;
   const auto below = [&](int64_t end) {

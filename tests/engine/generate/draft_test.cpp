@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kTokens = 500;
 constexpr int64_t kGuesses = 4;
 
-// What a function of the number of tokens so far and of those wanted returns.
+// Guesses by a function of the number of tokens so far and the number of guesses wanted.
 class ScriptedDraft final : public Draft {
  public:
   using Script = std::function<std::vector<TokenId>(size_t length, size_t count)>;

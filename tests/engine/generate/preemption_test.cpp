@@ -159,7 +159,7 @@ TEST(Preemption, EveryRowIsComputedAsTheFirstTime) {
   }
 }
 
-// Of texts that share a prompt only one looked up its prefix.
+// Texts that share a prompt look up its prefix once.
 TEST(Preemption, AForkedPromptIsComputedAsTheFirstTime) {
   for (const int64_t slice : {0, 64}) {
     RowHost host;
@@ -188,8 +188,8 @@ void Collect(const Runner& runner, int64_t least, std::map<int64_t, std::vector<
   }
 }
 
-// The same on a model whose weights have two arithmetics: the blocks of a long prompt are known,
-// reused, given up for another's text, and made anew.
+// Logits stay on a model whose weights have two arithmetics: the blocks of a long prompt are known,
+// reused, given up for another request's text, and made anew.
 TEST(Preemption, LogitsStayWhenKnownBlocksWereGivenUpMeanwhile) {
   TinyShape shape;
   shape.type = "Q8_0";

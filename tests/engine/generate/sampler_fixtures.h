@@ -1,5 +1,5 @@
-// What llama.cpp's samplers leave (tests/reference/samplers.json, written by
-// make_sampler_cases.py), and what a chain of ours leaves, stage by stage.
+// The candidates that llama.cpp's samplers leave (tests/reference/samplers.json, written by
+// make_sampler_cases.py), and those that a chain of kvant leaves, stage by stage.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -58,7 +58,7 @@ TEST(Samplers, ChainsLeaveWhatLlamaCppLeaves) {
       EXPECT_NEAR(found.at(ids[i]), chances[i], 1e-5 * chances[i] + 1e-9) << ids[i];
       expected[ids[i]] = chances[i];
     }
-    // The same from outside.
+    // The draws of a whole Sampler have these probabilities, too.
     auto sampler =
         Sampler::Create(options, static_cast<int32_t>(logits.size()), &Shakespeare().tokenizer());
     ASSERT_TRUE(sampler.ok()) << sampler.error().message;

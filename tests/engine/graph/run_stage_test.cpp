@@ -19,7 +19,8 @@
 namespace kvant::graph {
 namespace {
 
-// What nodes have done, without atomics: the thread sanitizer sees what is not ordered.
+// The work that nodes have done, without atomics: the thread sanitizer sees accesses that are not
+// ordered.
 struct Journal {
   std::vector<int> finished;   // narrow nodes, by number
   std::vector<int64_t> units;  // work of the newest wide node that is done

@@ -169,8 +169,8 @@ TEST_P(KvCacheWindow, HoldsWhatIsVisibleAndNoMoreThanTheBound) {
 
 INSTANTIATE_TEST_SUITE_P(Windows, KvCacheWindow, testing::Values(1, 7, 32, 33, 100, 1000));
 
-// What a sequence holds at most, over all places in a block where a step may begin, is what is
-// planned for it: with that as its budget every step fits, and with a byte less some step does not.
+// The plan of a sequence is the most that it holds, over all places in a block where a step may
+// begin: with the plan as its budget every step fits, and with a byte less some step does not.
 TEST(KvCache, ExactlyThePlannedBlocksAreNeeded) {
   constexpr int64_t kContext = 2000;
   const auto f16 = KvType::kF16;
@@ -311,8 +311,8 @@ TEST(KvRoom, IsFoundBehindWindowsForAllSequences) {
   }
 }
 
-// What CheckRoom grants is there, also under budgets, with forks, and beside a holder that keeps
-// what a sequence drops; what it says would fit is granted.
+// The room that CheckRoom grants is there, also under budgets, with forks, and beside a holder that
+// keeps what a sequence drops. A step that it says would fit is granted.
 TEST(KvRoom, WhatIsGrantedIsThere) {
   std::mt19937 random(5);
   int granted = 0;

@@ -154,7 +154,7 @@ TEST(KvChecks, TheLargestBatchIsKnown) {
   EXPECT_EQ(FitMemory(eight, 20 * kGiB).context, 20 * 2048 / 8);
 }
 
-// What a step needs is known before it begins.
+// The memory that a step needs is known before the step begins.
 TEST(KvChecks, AStepThatDoesNotFitIsRefusedBeforeItBegins) {
   SessionOptions options = Options(KvType::kF32, 4);
   options.chunk = 32;
@@ -401,7 +401,7 @@ TEST(KvChecks, TheLogTellsShapesAndEvents) {
   EXPECT_TRUE(lines.empty());
 }
 
-// What a session does without options.
+// The defaults of a session.
 TEST(KvChecks, DefaultsAreHalfPrecisionAndWindows) {
   TinyShape shape;
   shape.window = 33;

@@ -19,7 +19,7 @@ constexpr int64_t kLedgerChunk = 70;
 constexpr int kLedgerSequences = 5;
 constexpr int kSources = 3;
 
-// What a step leaves in a state: all rows so far, in order.
+// The state after a row, which depends on all rows so far and on their order.
 int64_t After(int64_t state, int64_t row) {
   const auto mixed = static_cast<uint64_t>(state) * 1000003 + static_cast<uint64_t>(row);
   return static_cast<int64_t>(mixed & 0xffffffffffff);
@@ -137,7 +137,7 @@ class LedgerProgram {
     ledger_.ClearCopies();
   }
 
-  // What a model does with the new positions of a step.
+  // Stands in for a model that computes the new positions of a step.
   void Compute(const Sequence& sequence, std::span<const int64_t> rows) {
     const int64_t begin = sequence.length;
     for (const GroupId group : ledger_.group_ids()) {

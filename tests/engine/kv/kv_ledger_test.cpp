@@ -130,9 +130,9 @@ TEST(KvLedger, AReplayBeginsWhereTheRowsThatAreKeptBegin) {
         ledger.Commit(sequence);
       }
       for (int64_t length = 600; length <= 600 + kBlockTokens; ++length) {
-        // What a window keeps begins with a block; the rows of the last layer see `window`
-        // positions of the layer below, and so on down to the first, whose rows come from the
-        // tokens alone.
+        // The positions that a window keeps begin with a block. The rows of the last layer see
+        // `window` positions of the layer below, and so on down to the first, whose rows come from
+        // the tokens alone.
         const int64_t kept = (length - (window - 1) - kRewindSlack) / kBlockTokens * kBlockTokens;
         const int64_t needed = kept - (layers - 1) * (window - 1);
         const int64_t begin = ledger.ReplayBegin(sequence, length);

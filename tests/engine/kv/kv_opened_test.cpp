@@ -222,7 +222,7 @@ class Story {
     file.assign(std::istreambuf_iterator<char>(in), {});
   }
 
-  // What is loaded is saved as the same bytes.
+  // Loaded sequences are saved again as equal bytes.
   void SaveAndLoad(Sequence& first, Sequence& second) {
     Save(std::vector<const Sequence*>{&first, &second});
     const std::string before = file;

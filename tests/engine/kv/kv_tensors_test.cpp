@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(Transformers, HfCaches, testing::Values("mha", "gqa-win
                            return std::string(test.param) == "mha" ? "mha" : "gqa_window";
                          });
 
-// Of keys of two sequences: the key of a latent row is its rotated part.
+// The shape of the keys of two sequences; the key of a latent row is its rotated part.
 std::vector<int64_t> KeyShape(const Kind& kind, int64_t positions) {
   if (kind.arch == "deepseek2") return {2, 1, positions, LatentShape().latent.rope};
   return {2, 2, positions, 16};
@@ -82,7 +82,7 @@ std::vector<KvLayout> Layouts(const Kind& kind) {
   return {KvLayout::kBhsd, KvLayout::kKbhsd, KvLayout::kBkhsd};
 }
 
-// What was exported and imported goes on with the same bits; int8 is quantized again.
+// Sequences that were exported and imported go on with equal bits; int8 is quantized again.
 TEST_P(RunnerKinds, ExportAndImportInEveryLayout) {
   const TemporaryFolder folder;
   const auto runner = OpenRunner(OpenModel(), Options(GetParam().type, 6));

@@ -1,5 +1,5 @@
-// What the cache of known prefixes may give away: whole blocks that every window still has, of
-// sequences that hold what their tokens alone give; and what it forgets first.
+// Tests what the cache of known prefixes may share, and what it forgets first. It may share whole
+// blocks that every window still has, of sequences that hold what their tokens alone give.
 #include <gtest/gtest.h>
 
 #include "engine/kv/kv_cache.h"

@@ -23,7 +23,7 @@ class SessionFields {
   }
 
   bool Has(const std::string& name) const { return places_.contains(name); }
-  // Of a number of the type that the field has in the file.
+  // The value of a field. T is the type that the field has in the file.
   template <class T>
   T Get(const std::string& name) const {
     T value{};

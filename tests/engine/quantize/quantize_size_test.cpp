@@ -154,7 +154,7 @@ TEST_F(QuantizeSize, SaysWhatCanBeReached) {
               HasSubstr("0.500 bits per weight cannot be reached"));
 }
 
-// What would be refused in the end is refused before errors are measured.
+// A size that would be refused in the end is refused before errors are measured.
 TEST_F(QuantizeSize, ChecksTheSizeBeforeItMeasures) {
   for (SizeRequest request : {Request(5'000), Request({}, 0.5)}) {
     request.measure.on_progress = [](std::string_view, size_t, size_t) -> Status {

@@ -22,7 +22,7 @@ class ReferenceAttention {
 
   static std::string PrefixOf(size_t layer) { return "blk." + std::to_string(layer) + "."; }
 
-  // Of the normed rows of all positions.
+  // Computes the output of all positions from their normed rows.
   std::vector<Vector> Run(const std::vector<Vector>& in) {
     std::vector<Vector> qkv;
     for (size_t t = 0; t < in.size(); ++t) {
@@ -168,7 +168,7 @@ class ReferenceAttention {
     }
   }
 
-  // What a distance adds to the score of a head.
+  // The bias that a distance adds to the score of a head.
   double DistanceNumber(int64_t head, int64_t distance) {
     if (spec_.buckets.buckets == 0) return 0;
     std::string name = prefix_ + "attn_rel_b.weight";

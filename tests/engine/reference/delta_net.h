@@ -65,7 +65,7 @@ class ReferenceDeltaNet {
     return one;
   }
 
-  // Of unit length.
+  // The head's part of `qkv`, scaled to unit length.
   Vector Head(const Vector& qkv, int64_t first) const {
     Vector head(qkv.begin() + first, qkv.begin() + first + spec_.key_dim);
     double squares = 1e-6;

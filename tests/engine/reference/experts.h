@@ -27,7 +27,7 @@ class ReferenceExperts {
     return AddShared(normed, weights_.Multiply(prefix_ + "ffn_latent_up", sum));
   }
 
-  // What the chosen experts make of a row.
+  // The weighted sum of the chosen experts' outputs for a row.
   Vector Sum(const Vector& logits, const Vector& in) {
     Vector out(in.size());
     for (const auto& [expert, weight] : Choose(logits)) {
@@ -107,7 +107,8 @@ class ReferenceExperts {
 
   static double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-  // Of a softmax over the chosen alone: exp(logit), which is as large where the logit is.
+  // The gates of all experts. For a softmax over the chosen experts alone, exp(logit) has the
+  // softmax's order.
   Vector Gates(const Vector& logits) const {
     Vector gates;
     double sum = 0;

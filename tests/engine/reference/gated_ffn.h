@@ -24,12 +24,12 @@ inline double ReferenceActivation(cpu::Activation activation, double x) {
   return 0.5 * x * (1.0 + std::tanh(u));
 }
 
-// What the activation of the gate multiplies.
+// The factor that the activation of the gate is multiplied with.
 inline double ReferenceFactor(cpu::Activation activation, double up) {
   return activation == cpu::Activation::kSwigluClamped ? std::clamp(up, -7.0, 7.0) + 1.0 : up;
 }
 
-// What is left of gates that are so many deviations above their mean.
+// Keeps of each gate what is more than `deviations` standard deviations above the mean.
 inline void KeepLarge(double deviations, Vector& gate) {
   const auto count = static_cast<double>(gate.size());
   double mean = 0;

@@ -19,7 +19,7 @@ class ReferenceLatentAttention {
                            const std::string& prefix, ReferenceWeights& weights)
       : spec_(spec), shape_(spec.shape), model_(model), prefix_(prefix), weights_(weights) {}
 
-  // Of the normed rows of all positions.
+  // Computes the output of all positions from their normed rows.
   std::vector<Vector> Run(const std::vector<Vector>& in) {
     std::vector<Vector> queries;  // [heads][nope + rope]
     std::vector<Vector> keys;     // [heads][nope + rope]
@@ -103,7 +103,7 @@ class ReferenceLatentAttention {
   void Rotate(double* part, size_t position) const {
     const graph::RopeSpec& rope = model_.ropes[spec_.rope];
     const int64_t half = rope.n_rot / 2;
-    // Of a session for as many positions as the model was trained for.
+    // The session has room for as many positions as the model was trained for.
     const bool is_long = !rope.factors_long.empty() && model_.context_train > rope.original_context;
     const std::vector<float>& factors = is_long ? rope.factors_long : rope.factors;
     for (int64_t i = 0; i < half; ++i) {

@@ -255,7 +255,7 @@ inline std::vector<Vector> Reference(const arch::Rwkv7Mix& spec, const arch::Mod
   return ReferenceRwkv7(spec, prefix, weights).Run(prefix, in, weights.first_values());
 }
 
-// What a block does to the stream after it has added to it.
+// The factor by which a block scales the stream after it has added to it.
 inline double ReferenceStreamScale(const arch::Block& block) {
   const auto* mix = std::get_if<arch::ChannelMix>(&block);
   return mix == nullptr ? 1.0 : static_cast<double>(mix->stream_scale);

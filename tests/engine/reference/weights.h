@@ -22,7 +22,7 @@ class ReferenceWeights {
   // Whether a tensor's values have been asked for.
   bool IsRead(const std::string& name) const { return weights_.contains(name); }
 
-  // What one layer keeps for another, by the prefix of its tensors.
+  // The rows that one layer keeps for another, by the prefix of its tensors.
   std::vector<Vector>& Kept(const std::string& prefix) { return kept_[prefix]; }
 
   // All values of a tensor, row after row.
@@ -50,7 +50,7 @@ class ReferenceWeights {
     return out;
   }
 
-  // The same with the matrix of one expert out of several.
+  // Multiplies with the matrix of one expert out of several.
   Vector MultiplyExpert(const std::string& name, size_t expert, const Vector& in) {
     const formats::GgufTensor& tensor = *file_.FindTensor(name + ".weight");
     const auto rows = static_cast<size_t>(tensor.dims[1]);

@@ -1,7 +1,7 @@
-// What other engines refuse or get wrong together: beams, batches, windows, int8, prefixes, rewinds
-// and samples at the same time, against each of them alone. The combinations with sessions on disk
-// are in session_file_test.cpp, rewinds beyond windows in runner_test.cpp, two sessions on one
-// model in session_test.cpp.
+// Combines what other engines refuse or get wrong together: beams, batches, windows, int8,
+// prefixes, rewinds and samples at the same time, compared with each of them alone. The
+// combinations with sessions on disk are in session_file_test.cpp, rewinds beyond windows in
+// runner_test.cpp, two sessions on one model in session_test.cpp.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -42,7 +42,7 @@ INSTANTIATE_TEST_SUITE_P(Reference, EncoderDecoders,
                            return name;
                          });
 
-// Of the largest number, where that is more than one.
+// `part` of the largest expected magnitude, or of 1 where that is larger.
 double Limit(double part, std::span<const float> expected) {
   double largest = 1;
   for (const float number : expected) largest = std::max(largest, std::abs(double{number}));

@@ -148,8 +148,8 @@ TEST_P(ExpertRouting, AgreesWithTheReference) {
   }
 }
 
-// Of two groups one has the best expert, the other the larger sum of two. AgreesWithTheReference
-// holds the engine to the same reference.
+// One of two groups has the best expert, the other the larger sum of two experts.
+// AgreesWithTheReference holds the engine to the same reference.
 TEST(ExpertGroups, AreScoredAsTheFamilySays) {
   for (const auto& [arch, expected] :
        {std::pair("llama", size_t{0}), std::pair("dots1", size_t{2})}) {

@@ -1,6 +1,6 @@
-// What the tests of models with recurrent layers share: the models, with states of both types, and
-// sessions that are strict, so that the passes in which a prompt or a replay is computed do not
-// matter where bits are compared.
+// Shared by the tests of models with recurrent layers: the models, with states of both types, and
+// strict sessions. Strict sessions give equal bits whatever the passes in which a prompt or a
+// replay is computed.
 #pragma once
 
 #include <gtest/gtest.h>

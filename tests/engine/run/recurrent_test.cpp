@@ -174,7 +174,7 @@ TEST_P(Recurrent, AReplayWritesNoRowThatIsKept) {
   EXPECT_EQ(after.kv_bytes_written - before.kv_bytes_written, passes * StateBytes(*runner));
 }
 
-// What is computed again is counted, and the log says for what.
+// Tokens that are computed again are counted, and the log says why.
 TEST_P(Recurrent, EveryReplayIsCountedAndItsCauseNamed) {
   const auto runner = Open(Strict(1));
   std::vector<std::string> replays;

@@ -92,8 +92,8 @@ TEST_P(RunnerBorders, AStepOfManyPassesIsRefusedWholeOrDoneWhole) {
   }
 }
 
-// What is computed again is as exact as what was never dropped: a second rewind goes back as far as
-// it can without another replay, from every place in a block.
+// Positions that are computed again are as exact as those that were never dropped: a second rewind
+// goes back as far as it can without another replay, from every place in a block.
 TEST_P(RunnerBorders, AfterAReplayTheSlackIsExactAsWell) {
   if (GetParam().window == 0) GTEST_SKIP() << "nothing is ever dropped";
   const auto model = OpenModel();
@@ -206,8 +206,8 @@ TinyShape OneLayer(int64_t window) {
   return shape;
 }
 
-// What a window has dropped before a move is not there after it, although the window would reach
-// it: as if those positions had been pruned. Around them lie blocks of poison.
+// Positions that a window has dropped before a move are not there after it, although the window
+// would reach them, as if they had been pruned. Around them lie blocks of poison.
 TEST(RunnerBorder, AMoveBehindAWindowShowsNothingThatWasDropped) {
   const auto model = OpenTiny(OneLayer(100), OwnGemm());
   const auto runner = OpenRunner(model, Options(KvType::kF32, 2));

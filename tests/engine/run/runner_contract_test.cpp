@@ -1,5 +1,6 @@
-// What runner.h promises beside results: logits that come back whatever a window has dropped,
-// passes that are all or nothing wherever they are cancelled, and sequences that do not exist.
+// Tests the promises of runner.h beside results: logits come back whatever a window has dropped,
+// passes are all or nothing wherever they are cancelled, and sequences that do not exist are
+// refused.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -65,7 +66,7 @@ TEST_P(RunnerKinds, LogitsComeBackAfterAnImport) {
   const double tolerance = GetParam().type == KvType::kQ8 ? 0.05 : 0.0;
   EXPECT_LE(MaxDifference(runner->logits(copy), runner->logits(id)), tolerance);
   EXPECT_EQ(runner->length(copy), 150);
-  // What was imported is still what the next tokens see.
+  // The next tokens still see the imported keys and values.
   for (const TokenId token : RandomTokens(20, 2)) {
     ExpectOk(runner->Append(copy, {&token, 1}));
     ExpectOk(runner->Append(beside, {&token, 1}));
@@ -73,8 +74,8 @@ TEST_P(RunnerKinds, LogitsComeBackAfterAnImport) {
   }
 }
 
-// What was imported stays as it is, even where a window is computed again for the logits: here it
-// is not what the tokens give.
+// Imported keys and values stay as they are, even where a window is computed again for the logits.
+// Here they differ from those that the tokens give.
 TEST_P(RunnerKinds, LogitsOfAnImportLeaveItAsItIs) {
   const bool again = GetParam().FirstVisible(149) < GetParam().FirstVisible(150);
   if (!again) GTEST_SKIP() << "all that the last token sees was imported";

@@ -1,5 +1,5 @@
-// What the tests of Runner share: kinds of caches and windows, and the logits that a sequence
-// should have.
+// Shared by the tests of Runner: kinds of caches and windows, and the logits that a sequence should
+// have.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kSequences = 4;
 constexpr size_t kContext = 900;
 
-// What a sequence went through since it was empty.
+// One operation on a sequence since it was empty.
 struct Event {
   std::vector<TokenId> tokens;  // appended; or, if there are none, a prune
   int64_t keep_first = 0;
@@ -269,7 +269,7 @@ TEST_P(RunnerPrograms, HaveTheBitsOfFreshSessions) {
 INSTANTIATE_TEST_SUITE_P(Kinds, RunnerPrograms, testing::ValuesIn(Kinds()),
                          [](const auto& kind) { return std::string(kind.param.name); });
 
-// What a failing program prints does the same in kvant seq.
+// The text that a failing program prints runs in kvant seq with the same effect.
 TEST(RunnerProgramText, RunsInTheTerminal) {
   KVANT_SKIP_WITHOUT_PROGRAM();
   TinyShape shape;

@@ -207,7 +207,7 @@ TEST_P(RunnerKinds, PrunedPositionsAreHidden) {
   const TokenId next = 50;
   ExpectOk(runner->Append(id, {&next, 1}));
   const std::vector<float> pruned(runner->logits(id).begin(), runner->logits(id).end());
-  // The same tokens without a hole give something else, unless no window reaches it.
+  // The tokens without a hole give other logits, unless no window reaches the hole.
   std::vector<TokenId> whole = tokens;
   whole.push_back(next);
   const double difference = MaxDifference(pruned, LogitsAlone(model, GetParam().type, whole));
@@ -240,7 +240,7 @@ TEST_P(RunnerKinds, MovedTokensAreAsIfTheyHadBeenThereFromTheStart) {
     EXPECT_TRUE(std::ranges::equal(runner->tokens(id), kept));
     kept.push_back(50);
     ExpectOk(runner->Append(id, std::span(kept).last(1)));
-    // What a window has dropped for good before the move it cannot show afterwards.
+    // A window cannot show after the move what it has dropped for good before.
     const bool complete = GetParam().window <= 45 || count == 100;
     const double tolerance = GetParam().type == KvType::kF32   ? 1e-4
                              : GetParam().type == KvType::kF16 ? 2e-2

@@ -35,8 +35,9 @@ class RunnerWindows : public RunnerKinds {
 INSTANTIATE_TEST_SUITE_P(Kinds, RunnerWindows, testing::ValuesIn(KindsWithWindows()),
                          [](const auto& kind) { return std::string(kind.param.name); });
 
-// What is kept behind a window is dropped by whole blocks, so a rewind of kRewindSlack tokens needs
-// no replay, one of a block more always does, and at one length in 32 the former is all there is.
+// Positions behind a window are dropped by whole blocks. So a rewind of kRewindSlack tokens needs
+// no replay, and one of a block more always does. At one length in 32 a rewind of kRewindSlack
+// tokens is the longest without a replay.
 TEST_P(RunnerWindows, RewindsReachBackOverTheSlackAndLessThanABlockMore) {
   SessionOptions options = Options(GetParam().type, 2);
   options.threads = 1;
@@ -113,7 +114,7 @@ TEST_P(RunnerWindows, ThePlannedMemoryIsEnoughAndOneByteLessIsNot) {
         EXPECT_TRUE(status.ok() || runner->length(id) == length);
       }
       if (GetParam().has_sections()) {
-        // What a section needs most need not be at the end, where other groups need the most.
+        // A section need not need most at the end, where other groups do.
         EXPECT_LE(runner->stats().kv_bytes_peak, plan->kv) << "chunk " << chunk;
         if (budget != plan->kv - 1) ExpectOk(status);
       } else if (budget == plan->kv - 1) {

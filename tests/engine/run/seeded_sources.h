@@ -1,4 +1,4 @@
-// What the tests of sources from inside share: the objects of a runner on a small encoder-decoder
+// Shared by the tests that look inside sources: the objects of a runner on a small encoder-decoder
 // of random weights, sequences of a source, steps, and the rows that a source keeps.
 #pragma once
 

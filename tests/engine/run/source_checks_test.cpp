@@ -129,7 +129,7 @@ TEST_P(SourceChecks, StepsAreWhatComputingAllTokensAgainGives) {
   }
 }
 
-// What the pass is shown of a source: the positions that are read for all rows together.
+// The pass reads the positions of a source once, for all rows together.
 TEST_P(SourceChecks, FiveBeamsReadASourceOnce) {
   const auto engine = OpenEngine(5);
   run::SequenceState& first = Begin(*engine, RandomTokens(70, 3, kSourceVocab));
@@ -308,7 +308,7 @@ TEST(SourceOutputs, LogProbabilitiesAreThoseOfTransformers) {
     ASSERT_NE(model, nullptr);
     const auto found = LogProbs(seeded, *model);
     const auto expected = Expected(seeded, found.size());
-    // Of logits up to some tens.
+    // The logits are up to some tens.
     EXPECT_LT(Difference(Normalized(found, 1), Normalized(expected, 1)), 5e-4) << name;
     const double other = std::sqrt(static_cast<double>(model->spec().stacks.front().dim));
     EXPECT_GT(Difference(Normalized(found, scaled ? other : 1 / other), Normalized(expected, 1)),

@@ -36,8 +36,8 @@ std::unique_ptr<formats::GgufFile> ConvertedFile(SeededModel& seeded) {
   return file.ok() ? std::make_unique<formats::GgufFile>(std::move(*file)) : nullptr;
 }
 
-// How far numbers are from those of the reference, in parts of the largest of these if it is more
-// than 1.
+// The largest difference between `found` and the reference, divided by the reference's largest
+// magnitude if that is more than 1.
 double PartOff(std::span<const float> found, std::span<const double> expected) {
   EXPECT_EQ(found.size(), expected.size());
   double largest = 1;
@@ -242,7 +242,7 @@ uint64_t SourceBytes(const kv::Cache& cache) {
   return bytes;
 }
 
-// What can happen to texts of a source: 200 steps of five beams that change places, go back,
+// All that can happen to texts of a source: 200 steps of five beams that change places, go back,
 // forget, end and begin again.
 TEST_P(SourceNumbers, NothingThatHappensToTextsTouchesTheirSource) {
   for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8}) {
@@ -280,7 +280,8 @@ TEST_P(SourceNumbers, NothingThatHappensToTextsTouchesTheirSource) {
   }
 }
 
-// What passes are shown of a prompt of 64 tokens and of a source, for one beam and for four.
+// Counts the positions that passes read of a prompt of 64 tokens and of a source, for one beam and
+// for four.
 TEST_P(SourceNumbers, BeamsReadTheirPromptOnce) {
   const auto engine = OpenEngine(4);
   Begin(*engine, RandomTokens(70, 3, kSourceVocab));

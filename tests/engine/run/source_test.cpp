@@ -75,7 +75,7 @@ class Sources : public testing::TestWithParam<const char*> {
 
 INSTANTIATE_TEST_SUITE_P(Seeded, Sources, testing::Values("t5", "bart", "m2m100"));
 
-// What steps write is what the decoder's own layers keep, however many sequences read the source.
+// Steps write only what the decoder's own layers keep, however many sequences read the source.
 TEST_P(Sources, AreEncodedOnceForAllBeams) {
   for (const int64_t beams : {1, 16}) {
     const auto runner = Open(beams);

@@ -53,7 +53,7 @@ TEST_P(StateLog, ARewindWithinTheLogReplaysNothing) {
     ExpectOk(runner->ComputeLogits(id));
     EXPECT_EQ(LogitsOf(*runner, id), Alone(now)) << length;
   }
-  // What is too far back is replayed.
+  // A rewind that goes too far back is replayed.
   EXPECT_EQ(runner->Rewind(id, 200, Replay::kForbidden).error().code, ErrorCode::kNotSupported);
   const RunnerStats before = runner->stats();
   ExpectOk(runner->Rewind(id, 200));

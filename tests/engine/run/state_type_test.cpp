@@ -80,7 +80,7 @@ TEST_P(StateType, AStateOfF16TakesHalfTheBytesOfItsScans) {
     saved += static_cast<uint64_t>(layer.scan_floats) * sizeof(float) / 2;
   }
   const auto states = static_cast<uint64_t>(2 + kDefaultStateCheckpoints);
-  // What a layer keeps is a multiple of 64 bytes.
+  // A layer keeps a multiple of 64 bytes.
   EXPECT_NEAR(static_cast<double>(StateBytes(KvType::kF32) - StateBytes(KvType::kF16)),
               static_cast<double>(states * saved),
               static_cast<double>(states * 64 * model()->plan().cache_layers().size()));

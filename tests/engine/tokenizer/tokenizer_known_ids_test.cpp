@@ -107,7 +107,7 @@ TEST_P(ByteRoundTrip, GivesAnyBytesBack) {
   EXPECT_EQ(tokenizer.Decode(*ids, {.special = false}), bytes);
 }
 
-// Those that have a token for every byte.
+// The vocabularies that have a token for every byte.
 INSTANTIATE_TEST_SUITE_P(Vocabularies, ByteRoundTrip,
                          testing::Values("llama-spm", "phi-3", "gpt-2", "llama-bpe", "qwen2"));
 

@@ -110,7 +110,7 @@ TEST(PreTokenizers, InvalidBytesAreCutAsReplacementCharacters) {
   // An overlong form, a lone continuation, a truncated character, a surrogate, then text.
   const std::string invalid = "ab\xC0\xAF cd\x80\xE5\xA4 12\xED\xA0\x80";
   const auto pre = Make("llama-bpe");
-  // What the same text is with U+FFFD for each maximal subpart, and where that comes from.
+  // The text with U+FFFD for each maximal subpart, and the origin of its bytes.
   std::string replaced;
   std::vector<size_t> origin;  // of every byte of `replaced` and of its end
   for (size_t i = 0; i < invalid.size();) {

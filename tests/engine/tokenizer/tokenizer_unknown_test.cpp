@@ -1,5 +1,5 @@
-// What tokens say of a text and what not: how many characters a vocabulary cannot spell, for each
-// kind, and which special tokens swallow the white space behind them.
+// Tests what tokens lose of a text: how many characters a vocabulary of each kind cannot spell, and
+// which special tokens swallow the white space behind them.
 #include <gtest/gtest.h>
 
 #include <string>
