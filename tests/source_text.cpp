@@ -194,6 +194,24 @@ std::vector<std::string> LineComments(std::string_view text) {
   return comments;
 }
 
+std::vector<std::string> CommentsWithoutSubject(std::string_view text) {
+  static const std::regex kOpening("// *(Of|The same|Likewise|Those|What)\\b");
+  std::vector<std::string> found;
+  bool line_is_empty = true;  // up to here
+  for (size_t i = 0; i < text.size();) {
+    const size_t end = EndOfNonCode(text, i);
+    if (end > i && line_is_empty) {
+      std::string comment(text.substr(i, end - i));
+      if (std::regex_search(comment, kOpening, std::regex_constants::match_continuous)) {
+        found.push_back(std::move(comment));
+      }
+    }
+    line_is_empty = text[i] == '\n' || (line_is_empty && text[i] == ' ');
+    i = std::max(end, i + 1);
+  }
+  return found;
+}
+
 std::vector<std::string> BoolParameters(std::string_view text) {
   const std::string code = BlankNonCode(text);
   static const std::regex kParameter(

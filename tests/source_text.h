@@ -28,6 +28,10 @@ std::vector<std::string> StringLiterals(std::string_view text);
 // Comments from // to the end of their lines.
 std::vector<std::string> LineComments(std::string_view text);
 
+// Lines that are a comment alone and begin with a word that stands where a subject belongs: "Of",
+// "The same", "Likewise", "Those", "What". Every line of a comment counts, not only the first.
+std::vector<std::string> CommentsWithoutSubject(std::string_view text);
+
 // Parameters of type bool, as they are written: "bool add". Those called `value` and `otherwise`
 // are left out: they are data that is stored or returned, and choose nothing.
 std::vector<std::string> BoolParameters(std::string_view text);

@@ -31,13 +31,14 @@ struct SourceFile {
   bool is_cpp() const {
     return path.ends_with(".cpp") || path.ends_with(".h") || path.ends_with(".inl");
   }
+  bool has_line_comments() const { return is_cpp() || path.ends_with(".cu"); }
 };
 
 // Everything that people write here: C++, build files, scripts and documents, but no test data.
 std::vector<SourceFile> ReadSources() {
   namespace fs = std::filesystem;
-  static const std::set<std::string> kWritten = {".cpp", ".h",  ".inl", ".in",  ".cmake",
-                                                 ".md",  ".py", ".sh",  ".bash"};
+  static const std::set<std::string> kWritten = {".cpp",   ".h",  ".inl", ".cu", ".in",
+                                                 ".cmake", ".md", ".py",  ".sh", ".bash"};
   std::vector<SourceFile> files;
   const fs::path root = SourcePath("");
   const auto add = [&](const fs::path& path) {
@@ -164,6 +165,10 @@ void MeasureCounts(const SourceFile& file, Sizes& sizes) {
 Sizes MeasureExcess() {
   Sizes sizes;
   for (const SourceFile& file : Sources()) {
+    if (file.has_line_comments()) {
+      const size_t count = CommentsWithoutSubject(file.text).size();
+      if (count > 0) sizes["comments " + RoomOf(file.path)] += static_cast<int>(count);
+    }
     if (!file.is_cpp()) continue;
     MeasureCounts(file, sizes);
     const auto lines = SplitLines(file.text);
@@ -181,20 +186,32 @@ Sizes MeasureExcess() {
   return sizes;
 }
 
+// How a size or count is brought down.
+std::string Advice(std::string_view what) {
+  if (what.starts_with("comments ")) {
+    return "write a comment as subject, verb, object, and name the thing again: no line begins "
+           "with Of, The same, Likewise, Those or What. These lines are found by git grep -nE "
+           "'^ *// *(Of|The same|Likewise|Those|What)\\b' " +
+           std::string(what.substr(what.find(' ') + 1));
+  }
+  return "at most " + std::to_string(kFunctionLinesMax) + " lines a function, " +
+         std::to_string(kFileLinesMax) + " lines a file, no line of more than " +
+         std::to_string(kColumnsMax) +
+         " columns, no include against the order of folders, no bool as a positional parameter of "
+         "a header, no name of a family or format outside its list, no header that does not stand "
+         "alone";
+}
+
 TEST(Tidy, SizesOnlyShrink) {
   const Sizes listed = ReadExceptions();
   const Sizes measured = MeasureExcess();
   for (const auto& [what, size] : measured) {
     const auto entry = listed.find(what);
     if (entry == listed.end()) {
-      ADD_FAILURE() << what << " " << size << ": over the limit of " << kFunctionLinesMax
-                    << " lines a function, " << kFileLinesMax
-                    << " lines a file, no line of more than " << kColumnsMax
-                    << " columns, no include against the order of folders, no bool as a positional "
-                       "parameter of a header, no name of a family or format outside its list, no "
-                       "header that does not stand alone";
+      ADD_FAILURE() << what << " " << size << " is over the limit: " << Advice(what);
     } else if (size > entry->second) {
-      ADD_FAILURE() << what << " has grown from " << entry->second << " to " << size;
+      ADD_FAILURE() << what << " has grown from " << entry->second << " to " << size << ": "
+                    << Advice(what);
     } else if (size < entry->second) {
       ADD_FAILURE() << what << " has shrunk: lower it to " << size << " in tidy_exceptions.txt";
     }
@@ -395,6 +412,25 @@ void Set(std::string key, bool value);
   EXPECT_FALSE(MayInclude("engine/kv/kv_cache.h", "engine/run/executor.h"));
   EXPECT_TRUE(MayInclude("cpu/amx/matmul.cpp", "cpu/avx512vnni/codec.h"));
   EXPECT_FALSE(MayInclude("cpu/avx2/matmul.cpp", "cpu/avx512vnni/codec.h"));
+}
+
+TEST(TidyScanner, FindsCommentsWithoutSubject) {
+  const std::string text =
+      "// Of the pass, one row.\n"
+      "//Likewise. Of these, one.\n"
+      "  // The pass has\n"
+      "  // What a row begins with, and The same.\n"
+      "int x;  // Those after code are short remarks\n"
+      "// Offsets, Whatever and The samples are other words, and so is what.\n"
+      "/* x */  // The same behind another comment\n"
+      "const char* text = R\"(\n"
+      "// What a literal says is no comment.\n"
+      ")\";\n"
+      "// The same\n";
+  EXPECT_EQ(CommentsWithoutSubject(text),
+            (std::vector<std::string>{"// Of the pass, one row.", "//Likewise. Of these, one.",
+                                      "// What a row begins with, and The same.", "// The same"}));
+  EXPECT_TRUE(CommentsWithoutSubject("").empty());
 }
 
 TEST(TidyScanner, FindsFunctionsAndTheirLines) {

@@ -61,8 +61,8 @@ Result<PairTokens> EncodePair(const TextPair& pair, const Model& model,
   }
   if (translation.forces_language && !translation.forced) {
     return MakeError(ErrorCode::kInvalid,
-                     "{}: pairs: a text of this model begins with its language, and none is named "
-                     "(--target-lang)",
+                     "{}: pairs: this model's texts begin with their language: expected "
+                     "--target-lang LANGUAGE, found none",
                      file);
   }
   PairTokens out;

@@ -117,7 +117,7 @@ TEST_P(TranslatorProgram, PairsProgramsAndLogitsReadTexts) {
   EXPECT_THAT(wrong.error, HasSubstr("expected a language of the model ("));
   if (is_marian()) return;
   const ProgramRun none = RunProgram({"perplexity", path_, "--pairs", pairs});
-  EXPECT_THAT(none.error, HasSubstr("begins with its language, and none is named"));
+  EXPECT_THAT(none.error, HasSubstr("expected --target-lang LANGUAGE, found none"));
 }
 
 }  // namespace

@@ -22,8 +22,9 @@ constexpr HelpText kBenchHelp = {
     "Measures how many tokens per second a model processes (prefill, -p) and generates (decode,\n"
     "-n), a row for each test, and what share of the machine's limits that is. Numbers may be\n"
     "lists and ranges: 512,1024 or 1-4 or 0-8192+4096 or 1-8*2. Rows have the form and the field\n"
-    "names of llama-bench. tokens/s of a batch counts the tokens of all its sequences; beams\n"
-    "count as one text. Encoder-decoders read a source, which is a row, and decode behind it.",
+    "names of llama-bench. tokens/s of a batch counts the tokens of all its sequences; all beams\n"
+    "of a search count as one text. For encoder-decoders, a row of its own shows how fast a\n"
+    "source is encoded, and decode tests have that source.",
     "  kvant bench model.gguf\n"
     "  kvant bench --synthetic 1b:Q4_K_M -t 1-2\n"
     "  kvant bench a.gguf b.gguf -p 512 -n 128 -d 0,8192 --kv-type f16,q8 -r 3\n"
@@ -61,24 +62,24 @@ void AddTestOptions(OptionList& list, Texts& texts, BenchOptions& options) {
              "Tokens that the sequence holds before a test begins", "0");
   list.Texts("--batch", &texts.batches, "N", "Sequences that are decoded together", "1");
   list.Texts("--beams", &texts.beams, "N", "Beams of the beam search in decode tests", "1");
-  list.Texts(
-      "--source-length", &texts.sources, "N",
-      "Tokens of the source that an encoder-decoder reads, in a test of its own, and decodes "
-      "behind",
-      "512, or as many as it reads");
+  list.Texts("--source-length", &texts.sources, "N",
+             "For encoder-decoders: tokens of the source; encoding it is a test of its own, and "
+             "decode tests follow it",
+             "512, or as many as it reads");
   list.Integer("-r,--repetitions", &options.repetitions, {1, 10000}, "Runs of each test");
   list.Flag("--machine", &texts.machine,
             "Measure the machine alone: memory bandwidth and arithmetic");
   list.Flag("--compare-no-cache", &texts.compare_no_cache,
-            "Compare runs with and without the KV cache: one token after each length of -d, and "
-            "-n tokens in a row");
+            "Compare the speed with and without the KV cache: of one token after each length of "
+            "-d, and of -n tokens in a row");
   list.Flag("--kv-ops", &texts.kv_operations,
-            "Operations of the KV cache at the depths of -d: beams, reorder, fork, rewind, files");
+            "Measure operations of the KV cache at the depths of -d: beams, reorder, fork, rewind, "
+            "files");
 }
 
 void AddOtherOptions(OptionList& list, Texts& texts, BenchOptions& options) {
   list.Group("Model");
-  list.Texts("-m,--model", &texts.models, "FILE", "The same as the argument MODEL");
+  list.Texts("-m,--model", &texts.models, "FILE", "GGUF file, in place of the argument MODEL");
   list.Texts("--synthetic", &texts.synthetic, "SHAPE[:TYPE]",
              "A random model in memory instead of a file: 1b, 3b, 8b (Llama), qwen3-4b, gemma3-4b, "
              "qwen35-9b, deepseek-lite, gpt-oss-20b, moe-4b or moe-30b-a3b (Qwen 3 with experts), "
@@ -90,23 +91,26 @@ void AddOtherOptions(OptionList& list, Texts& texts, BenchOptions& options) {
              fmt::format("{}, the performance cores available", DefaultThreadCount()));
   list.Texts(kKvTypeNames, &texts.kv_types, "TYPE", "Type of the KV cache: " + KvTypeNames(),
              "f16");
-  list.Texts(kKTypeNames, &texts.k_types, "TYPE", "The same for the keys alone");
-  list.Texts(kVTypeNames, &texts.v_types, "TYPE", "The same for the values alone");
+  list.Texts(kKTypeNames, &texts.k_types, "TYPE",
+             "Type of the keys in the KV cache, where it differs from --kv-type");
+  list.Texts(kVTypeNames, &texts.v_types, "TYPE",
+             "Type of the values in the KV cache, where it differs from --kv-type");
   options.placement.Add(list);
   options.states.Add(list);
   options.offload.Add(list);
-  list.Texts(kChunkNames, &texts.chunks, "N",
-             "Tokens of a prompt that are computed together, at most",
+  list.Texts(kChunkNames, &texts.chunks, "N", "Most tokens of a prompt that are computed together",
              std::to_string(kDefaultChunk));
   list.Flag("--no-kv-cache", &options.no_kv_cache,
             "Compute the whole sequence anew for every token");
   list.Group("Output");
   list.Text("-o,--output", &texts.output, "FORM", "Form of the result: md, csv, json, jsonl or sql",
             "md");
-  list.Text("--output-err", &texts.error_output, "FORM", "The same on stderr, in this form");
+  list.Text("--output-err", &texts.error_output, "FORM",
+            "Print the result on stderr, too, in this form");
   list.Flag("--no-bounds", &options.no_bounds, "Do not measure the machine's limits");
-  list.Flag("--progress", &options.progress, "Lines of progress even where stderr is no terminal");
-  list.Flag("-q,--quiet", &options.quiet, "No progress on the terminal");
+  list.Flag("--progress", &options.progress,
+            "Show lines of progress even where stderr is no terminal");
+  list.Flag("-q,--quiet", &options.quiet, "Show no progress on the terminal");
   list.IdleValue("--mmap", "see --no-mmap");
   AddIdleOptions(list);
 }

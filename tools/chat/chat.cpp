@@ -19,19 +19,16 @@ constexpr const char* kOwnModel = "dialogue";
 
 constexpr HelpText kChatHelp = {
     "[MODEL] [OPTIONS]",
-    "Talks with a model; without MODEL with the small one that comes along, which adds and\n"
-    "subtracts, counts days and months, and spells words. The template of the model's file turns\n"
-    "messages into its prompt. Only what is new is computed in each turn.\n"
+    "Talks with a model. Without MODEL it takes the small one that comes with kvant, which adds\n"
+    "and subtracts, counts days and months, and spells words. The template of the model's file\n"
+    "turns messages into a prompt. Each turn computes only the tokens that are new.\n"
     "\n"
-    "On a terminal: Enter sends, Alt+Enter, Ctrl+J or a backslash before Enter begins another "
-    "line,\n"
-    "Ctrl+C stops the answer, Ctrl+D ends. /help lists the commands: /undo, /regen, /edit, /save "
-    "...\n"
-    "What was typed is kept in $XDG_STATE_HOME/kvant/chat_history.\n"
+    "On a terminal: Enter sends, Alt+Enter, Ctrl+J or a backslash before Enter begins another\n"
+    "line, Ctrl+C stops the answer, Ctrl+D ends. /help lists the commands: /undo, /regen, /edit,\n"
+    "/save ... The lines typed are kept in $XDG_STATE_HOME/kvant/chat_history.\n"
     "\n"
-    "Without a terminal every line of standard input is a message or a command (a backslash at "
-    "its\n"
-    "end goes on in the next line), and standard output gets the answers and nothing else.",
+    "Without a terminal every line of standard input is a message or a command (a backslash at\n"
+    "its end goes on in the next line), and standard output gets the answers and nothing else.",
     "  kvant chat\n"
     "  kvant chat model.gguf --system-prompt \"Answer in one sentence.\"\n"
     "  kvant chat model.gguf -p \"Why is the sky blue?\" --single-turn > answer.txt\n"

@@ -31,13 +31,15 @@ constexpr std::string_view kNoTemplate =
 void ConversationGroup::Add(OptionList& list, const std::string& group) {
   list.Group(group);
   list.Text("--system-prompt", &system, "TEXT", "The system's message, before all others");
-  list.Text("--system-prompt-file", &system_file, "FILE", "The same from a file, as it is");
+  list.Text("--system-prompt-file", &system_file, "FILE",
+            "Read the system's message from a file, as it is");
   list.Text("--chat-template,--chat-template-file", &template_name, "NAME|FILE",
             "Use this template instead of the model's own: one that comes with kvant, such as "
             "chatml, or a file with a Jinja template",
             "the one in the model's file");
-  list.Flag("--no-chat-template", &no_template,
-            "Use no template: messages as they are, with a line break after each");
+  list.Flag(
+      "--no-chat-template", &no_template,
+      "Use no template: the prompt is the messages as they are, with a line break after each");
 }
 
 Status ConversationGroup::Check(const OptionList& list) {
@@ -81,27 +83,26 @@ void ChatOptions::Add(OptionList& list) {
   list.Checked(
       "--reasoning", [this](const std::string& text) { return TakeReasoning(text, &reasoning); },
       "show|hide|off",
-      "What the model thinks before it answers: show it, hide it, or ask the template for answers "
-      "without it",
+      "The thoughts of a model before its answer: show them, hide them, or ask the template for "
+      "answers without them (off)",
       "show on a terminal, else hide");
   list.Text("--load", &load, "FILE", "Go on with a conversation that /save has saved");
   list.Flag("--context-shift", &context_shift,
-            "When the context is full, forget the oldest messages instead of asking, and let an "
-            "answer go on by forgetting the earlier half of what is behind the system's message");
+            "When the context is full, forget the oldest messages instead of asking. In the middle "
+            "of an answer, forget the earlier half of all that follows the system's message");
   list.Group("Generation");
   list.Integer("-n,--predict,--n-predict", &max_tokens, {-1, kContextMax},
-               "Tokens of an answer at most; -1 is until an end token or a full context");
+               "Most tokens of an answer; -1 goes on until an end token or a full context");
   list.Texts("--stop,-r,--reverse-prompt", &stop_texts, "TEXT",
              "End an answer before this text, which is not shown; may be repeated");
   list.Flag("--ignore-eos", &ignore_eos, "Never choose an end token");
   list.Integer("--beams", &beams, {1, kChatBeamsMax},
-               "Follow so many texts at once and answer with the best, when it is complete; 1 is "
-               "off");
+               "Follow N texts at once and show the best one when it is complete; 1 is off");
   list.Group("Output");
   list.Flag("--stats,--json", &stats,
-            "A line of JSON on stderr for each answer: tokens of the conversation, processed and "
-            "reused, seconds");
-  list.Flag("-q,--quiet", &quiet, "No heading, gauges and notes");
+            "Write a line of JSON to stderr for each answer: tokens of the conversation, processed "
+            "and reused, seconds");
+  list.Flag("-q,--quiet", &quiet, "Show no heading, gauges or notes");
   sampling.Add(list);
   model.AddPath(list);
   model.AddPre(list);

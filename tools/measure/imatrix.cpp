@@ -15,11 +15,12 @@ namespace {
 
 constexpr HelpText kImatrixHelp = {
     "MODEL TEXT -o FILE [OPTIONS]",
-    "Writes an importance matrix: which columns of every weight matrix a text makes much use of.\n"
-    "'kvant quantize --imatrix' and llama-quantize read it and spend their bits accordingly. The\n"
-    "text is cut into windows as llama-imatrix does. The file has the GGUF form if its name ends\n"
-    "in .gguf and else the dat form that llama.cpp of early 2025 and ik_llama.cpp read. --merge\n"
-    "adds earlier files to it and needs neither MODEL nor TEXT; --show prints what a file holds.",
+    "Writes an importance matrix: it tells how much a text uses each column of every weight\n"
+    "matrix. 'kvant quantize --imatrix' and llama-quantize read it and spend their bits\n"
+    "accordingly. The text is cut into windows as llama-imatrix does. The file has the GGUF form\n"
+    "if its name ends in .gguf, and otherwise the dat form that llama.cpp of early 2025 and\n"
+    "ik_llama.cpp read. --merge adds earlier files to it and needs neither MODEL nor TEXT;\n"
+    "--show prints what a file holds.",
     "  kvant imatrix model-f16.gguf text.txt -o model.imatrix\n"
     "  kvant imatrix model-f16.gguf text.txt -o imatrix.gguf --chunks 100\n"
     "  kvant imatrix --merge a.imatrix --merge b.gguf -o both.imatrix\n"

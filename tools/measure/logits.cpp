@@ -119,7 +119,8 @@ Result<std::optional<SourceId>> EncodeSource(const LogitsOptions& options, Runne
 // Writes the encoder's output for the source, [positions, dim].
 Status WriteEncoded(const LogitsOptions& options, const std::shared_ptr<const Model>& model) {
   if (!model->has_encoder()) {
-    return MakeError(ErrorCode::kInvalid, "{}: the model has no encoder, found --encoded",
+    return MakeError(ErrorCode::kInvalid,
+                     "{}: --encoded: expected a model with an encoder, found one without",
                      model->file().path());
   }
   KVANT_ASSIGN(SessionOptions session_options, options.session.Options());
@@ -182,22 +183,22 @@ int LogitsCommand(CommandLine& line) {
   OptionList list;
   list.Group("Input");
   list.Text("--tokens", &options.tokens, "IDS", "Token ids separated by commas");
-  list.Text("--source", &options.source, "TEXT",
-            "Of an encoder-decoder: what is read before the tokens, with the tokens that belong "
-            "around a text");
+  list.Text(
+      "--source", &options.source, "TEXT",
+      "For models with an encoder: the source text; the model's special tokens are put around it");
   list.Text("--source-tokens", &options.source_tokens, "IDS",
-            "The same by token ids, which are taken as given");
+            "For models with an encoder: the source as token ids, which are taken as given");
   list.Text("--frames", &options.frames, "FILE.npy",
-            "The same of encoders that read sound, as Whisper's: features, float32 or float16 "
-            "[numbers of a frame, frames]");
+            "For encoders that read sound, such as Whisper's: the features, float32 or float16 "
+            "[values of a frame, frames]");
   AddLanguageOptions(list, options.languages);
   options.text.Add(list, "Input", "text");
   list.Group("Output");
   list.Text("-o,--output", &options.output, "OUT.npy", "Write the logits to this file");
   list.Flag("--encoded", &options.encoded,
-            "What the encoder makes of the source, [positions, dim], instead of logits; there is "
-            "nothing else of models that are an encoder alone");
-  list.Flag("--last", &options.last, "Only the last token's logits, [1, vocabulary]");
+            "Write the encoder's output for the source, [positions, dim], instead of logits; the "
+            "default for models that are an encoder alone");
+  list.Flag("--last", &options.last, "Write only the last token's logits, [1, vocabulary]");
   options.model.AddPath(list);
   options.model.AddPre(list);
   options.model.AddLoading(list);

@@ -387,21 +387,22 @@ int PerplexityCommand(CommandLine& line) {
   list.Integer("-c,--ctx-size", &options.context, {kPerplexityWindowMin, kPerplexityWindowMax},
                "Tokens of a window; --kl-base brings its own");
   list.Integer("--stride,--ppl-stride", &options.stride, {0, kPerplexityWindowMax},
-               "Begin a window every N tokens and score the last N of each; windows are half a "
-               "stride longer then; 0 is off");
+               "Begin a window every N tokens and score the last N tokens of each; windows are "
+               "then N/2 tokens longer; 0 is off");
   options.evaluation.Add(list);
   list.Group("Comparison");
   list.Text("--save-logits", &options.save_logits, "FILE", "Save the model's logits to this file");
   list.Text("--logits-type", &options.logits_type_option, "TYPE",
-            "f32, exact, or u16, as llama-perplexity writes them", options.logits_type);
+            "Form of the saved logits: f32 (exact), or u16, as llama-perplexity writes them",
+            options.logits_type);
   list.Text("--kl-base,--kl-divergence-base", &options.kl_base, "FILE",
             "Compare with the logits saved in this file");
   list.Group("Other");
   list.Text("--multiple-choice", &options.multiple_choice, "FILE",
-            "Score these tasks instead of a text; --chunks takes the first N");
+            "Score the tasks in this file instead of a text; --chunks N takes the first N");
   list.Text("--pairs", &options.pairs, "FILE",
-            "Of encoder-decoders: score lines of {\"source\": text, \"target\": text} instead; "
-            "--chunks takes the first N");
+            "For encoder-decoders: score the lines of this file, each {\"source\": text, "
+            "\"target\": text}, instead of a text; --chunks N takes the first N");
   AddLanguageOptions(list, options.languages);
   list.Flag("--json", &options.json,
             "Print one JSON object: perplexity, perplexity_error, kl_mean");

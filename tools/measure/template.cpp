@@ -16,13 +16,10 @@ namespace {
 
 constexpr HelpText kTemplateHelp = {
     "MODEL MESSAGES.json [OPTIONS]",
-    "Prints the text that the model's chat template makes of a conversation: a JSON array of "
-    "messages\n"
-    "with role, content and whatever else the template knows (tool_calls, reasoning_content ...), "
-    "or\n"
-    "\"-\" for one on standard input. The file may hold a vocabulary alone. What messages say "
-    "never\n"
-    "becomes a control token: --ids shows it.",
+    "Prints the text that the model's chat template makes of a conversation. MESSAGES.json is a\n"
+    "JSON array of messages with role, content and whatever else the template knows (tool_calls,\n"
+    "reasoning_content ...); \"-\" is standard input. The file of the model may hold a\n"
+    "vocabulary alone. The text of a message never becomes a control token: --ids shows it.",
     "  kvant template model.gguf messages.json\n"
     "  kvant template model.gguf messages.json --tools tools.json --ids\n"
     "  echo '[{\"role\":\"user\",\"content\":\"Hello\"}]' | kvant template model.gguf - "

@@ -148,9 +148,9 @@ int TokenizeCommand(CommandLine& line) {
   list.Flag("--special", &options.special,
             "Read control tokens such as <|im_end|> in the text; with --decode, show them");
   list.Flag("--decode", &options.decode, "Turn ids into text");
-  list.Flag("--target", &options.target,
-            "Of translators: take the text for one that is written, not for a source; --decode "
-            "always does");
+  list.Flag(
+      "--target", &options.target,
+      "For translators: read the text as a translation, not as a source; --decode always does");
   list.Group("Output");
   list.Flag("--json", &options.json,
             "Print one JSON object: count, ids, pieces, unknown_characters");

@@ -18,11 +18,12 @@ namespace {
 
 constexpr const char* kDescription =
     "Converts a Hugging Face folder (config.json, safetensors, tokenizer files) to a GGUF file.\n"
-    "Memory for one tensor is enough. What cannot be converted faithfully is refused with the "
-    "reason.\n"
-    "License, languages, tags, base models and datasets come from README.md, settings for "
-    "sampling\n"
-    "from generation_config.json.\n\nModels\n  ";
+    "Memory for one tensor is enough. A model that cannot be converted faithfully is refused\n"
+    "with the reason. License, languages, tags, base models and datasets come from README.md,\n"
+    "settings for sampling from generation_config.json.\n"
+    "\n"
+    "Models\n"
+    "  ";
 
 constexpr size_t kColumns = 96;
 

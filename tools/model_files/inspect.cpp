@@ -31,14 +31,11 @@ namespace {
 
 constexpr HelpText kInspectHelp = {
     "MODEL [--tensors] [--plan] [--shares] [--memory] [OPTIONS] | --cpu | --devices",
-    "Shows a model file's metadata, size, tensor types and tokenizer, for every GGUF file. "
-    "--memory\n"
-    "tells how much memory a run with the given options will need, before anything is loaded. "
-    "--cpu\n"
-    "tells which instruction set will be used and why, and --devices which CUDA devices there "
-    "are;\n"
-    "these need no model. Long arrays and texts are shortened. --check-tensors reads all weights\n"
-    "and prints nothing but the tensors that hold NaN or infinite values, with the place of the\n"
+    "Shows metadata, size, tensor types and tokenizer of any GGUF file. Long arrays and texts\n"
+    "are shortened. --memory tells how much memory a run with the given options will need,\n"
+    "before anything is loaded. --cpu tells which instruction set will be used and why, and\n"
+    "--devices which CUDA devices there are; both need no model. --check-tensors reads all\n"
+    "weights and prints only the tensors that hold NaN or infinite values, with the place of the\n"
     "first; it fails if there are any.",
     "  kvant inspect model.gguf\n"
     "  kvant inspect model.gguf --memory -c 8192 --kv-type q8 --budget 24GiB\n"
@@ -439,8 +436,8 @@ int InspectCommand(CommandLine& line) {
   list.Flag("--tensors", &options.tensors, "List all tensors: name, type, shape, size");
   list.Flag("--plan", &options.plan, "Show what a run computes, in order, and with which kernels");
   list.Flag("--shares", &options.shares,
-            "Show how evenly so many threads (-t) share a pass over --chunk tokens, and one over a "
-            "token at the end of the context (-c)");
+            "Show how evenly the threads (-t) share the work of two passes: one over --chunk "
+            "tokens, and one over a single token at the end of the context (-c)");
   list.Flag("--memory", &options.memory, "Show the memory a run will need");
   list.Checked(
       "--budget",
@@ -448,9 +445,8 @@ int InspectCommand(CommandLine& line) {
         return TakeSize(text, "500M or 24GiB", &options.budget);
       },
       "SIZE",
-      "As --memory, and how many sequences of this context, or how long a single one, fit into so "
-      "much memory: 24GiB, 500M "
-      "...");
+      "Like --memory; also shows how many sequences of this context, or how long a single one, fit "
+      "into this memory: 24GiB, 500M ...");
   list.Flag("--cpu", &options.cpu, "Show instruction sets, threads and libraries");
   list.Flag("--devices", &options.devices, "Show CUDA devices, or why there are none");
   list.Flag("--check-tensors", &options.check, "Look for NaN and infinite values in all weights");

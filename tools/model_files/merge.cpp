@@ -13,9 +13,8 @@ namespace {
 
 constexpr HelpText kMergeHelp = {
     "ANY_SHARD OUT",
-    "Joins the shards of a model, given any one of them, to one file. Tensors keep their bytes, "
-    "metadata\n"
-    "their values; only split.* are left out.",
+    "Joins the shards of a model, given any one of them, to one file. Tensors keep their bytes\n"
+    "and metadata their values; only the entries split.* are left out.",
     "  kvant merge model-00001-of-00003.gguf model.gguf\n",
 };
 

@@ -37,12 +37,15 @@ const char* QuantizeDescription() {
       lines += fmt::format("  {:<10}{}\n", recipe.name, recipe.summary);
     }
     lines +=
-        "\nWith --size or --bits each matrix gets a type of its own. The table shows:\n"
-        "  bits         per weight, scales included\n"
-        "  error        what the type loses of the matrix's squares, by importance; 0.01 is 1 %\n"
-        "  sensitivity  divergence of the output, in nats, that an error of 1 would cause if all\n"
-        "               errors were small: typical for the role of the matrix, or measured\n"
-        "  share        of the sum below, which is about the mean divergence of the output\n";
+        "\n"
+        "With --size or --bits each matrix gets a type of its own. The table shows:\n"
+        "  bits         bits per weight, scales included\n"
+        "  error        the squared error as a share of the matrix's sum of squares, both\n"
+        "               weighted by importance; 0.01 is 1 %\n"
+        "  sensitivity  divergence of the output, in nats, per unit of a small error: typical\n"
+        "               for the role of the matrix, or measured (--calibrate)\n"
+        "  share        the matrix's part of the sum below the table, which estimates the mean\n"
+        "               divergence of the output\n";
     lines.pop_back();
     return lines;
   }();
@@ -80,7 +83,7 @@ struct QuantizeOptions {
     list.Text("--embedding-type,--token-embedding-type", &embedding_type, "TYPE",
               "Format of token_embd.weight");
     list.Flag("--leave-output,--leave-output-tensor", &leave_output, "Keep output.weight as it is");
-    list.Flag("--pure", &pure, "The same format for all matrices, instead of the mix");
+    list.Flag("--pure", &pure, "Give all matrices one format instead of a mix");
     list.Flag("--requantize,--allow-requantize", &requantize,
               "Accept matrices that are quantized already; quality suffers");
     list.Flag("--allow-nonfinite", &allow_nonfinite, "Accept weights that are NaN or infinite");
@@ -88,7 +91,7 @@ struct QuantizeOptions {
               "Write shards like those of the input; OUT is their prefix");
     list.Texts("--override-kv", &overrides, "KEY=TYPE:VALUE",
                "Set a metadata entry; TYPE is int, float, bool or str");
-    list.Flag("--dry-run", &dry_run, "Show what each tensor would become and write nothing");
+    list.Flag("--dry-run", &dry_run, "Show the type that each tensor would get, and write nothing");
     session.AddThreads(list);
     by_size.Add(list);
   }

@@ -86,21 +86,26 @@ void SizeGroup::Add(OptionList& list) {
   const auto take_size = [this](const std::string& text) {
     return TakeSize(text, "4.5GiB or 800M", &size);
   };
-  list.Checked("--size", take_size, "SIZE",
-               "The types that leave the least error in a file of at most so many bytes");
-  list.Real("--bits", &bits, {0.5f, 32}, "The same with at most so many bits per weight", "");
+  list.Checked(
+      "--size", take_size, "SIZE",
+      "Choose the types with the least error that make a file of at most this size: 4.5GiB");
+  list.Real("--bits", &bits, {0.5f, 32},
+            "Choose the types with the least error that take at most N bits per weight", "");
   list.Text("--types", &types, "LIST",
-            "Types to choose from, with commas: Q4_K,Q6_K; standard: those that llama.cpp reads "
-            "(default); all: those of ik_llama.cpp, too");
+            "Types to choose from, with commas, Q4_K,Q6_K; or standard: the types that llama.cpp "
+            "reads (default); or all: the types of ik_llama.cpp, too");
   list.Flag("--fastest", &fastest,
-            "Leave out types that this machine computes more slowly than larger ones");
-  list.Text("--calibrate", &calibrate, "TEXT",
-            "Run a text to measure how much the output suffers from each matrix");
+            "Leave out types that are slower on this machine than larger types");
+  list.Text(
+      "--calibrate", &calibrate, "TEXT",
+      "Run the model on this text to measure how much errors of each matrix change the output");
   list.Integer("--calibrate-tokens", &calibrate_tokens, {16, 1 << 20},
-               "Tokens of the text, at most", fmt::format("{}", kCalibrateTokens));
-  list.Text("--save-choice", &save_choice, "FILE",
-            "Write what was chosen, a line for each matrix; with --dry-run, too");
-  list.Text("--choice", &choice, "FILE", "Take the types from such a file, to repeat a choice");
+               "Most tokens of the text to use", fmt::format("{}", kCalibrateTokens));
+  list.Text(
+      "--save-choice", &save_choice, "FILE",
+      "Write the chosen types to this file, a line for each matrix; works with --dry-run, too");
+  list.Text("--choice", &choice, "FILE",
+            "Take the types from a file that --save-choice has written");
 }
 
 Status SizeGroup::Check(const OptionList& list) const {

@@ -14,9 +14,9 @@ namespace {
 
 constexpr HelpText kSplitHelp = {
     "IN OUT_PREFIX (--max-size SIZE | --max-tensors N) [--dry-run]",
-    "Cuts a model into shards named OUT_PREFIX-00001-of-0000N.gguf, which every command reads "
-    "given\n"
-    "any one of them. Sizes count tensor bytes, K, M and G mean 1000, 1000^2 and 1000^3.",
+    "Cuts a model into shards named OUT_PREFIX-00001-of-0000N.gguf. A command that is given any\n"
+    "one of the shards reads the whole model. Sizes count tensor bytes; K, M and G mean 1000,\n"
+    "1000^2 and 1000^3.",
     "  kvant split model.gguf model --max-size 2G\n"
     "  kvant split model.gguf shards/model --max-tensors 128 --dry-run\n",
 };
@@ -55,9 +55,9 @@ int SplitCommand(CommandLine& line) {
       [&limits](const std::string& text) {
         return TakeSize(text, "500M or 2G", &limits.bytes_max);
       },
-      "SIZE", "Tensor bytes of a shard, at most: 500M, 2G");
+      "SIZE", "Most tensor bytes of a shard: 500M, 2G");
   list.Integer("--max-tensors,--split-max-tensors", &tensors, {1, int64_t{1} << 30},
-               "Tensors of a shard, at most", "");
+               "Most tensors of a shard", "");
   list.Flag("--dry-run", &dry_run, "Show the shards and write nothing");
   if (const auto code = line.Parse(list, kSplitHelp)) return *code;
   if (line.positionals().size() != 2) {

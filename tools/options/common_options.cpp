@@ -83,10 +83,9 @@ Result<Runner::LogSink> LogFile(const std::string& path) {
 
 void ModelGroup::AddPath(OptionList& list) {
   list.Group(kModelGroup);
-  list.Text(
-      "-m,--model", &option_path, "FILE",
-      "GGUF model, any shard of a split one, or the name of a model that comes with kvant; the "
-      "same as the argument MODEL");
+  list.Text("-m,--model", &option_path, "FILE",
+            "GGUF file, any shard of a split model, or the name of a model that comes with kvant; "
+            "in place of the argument MODEL");
 }
 
 void ModelGroup::AddPre(OptionList& list) {
@@ -98,8 +97,8 @@ void ModelGroup::AddLoading(OptionList& list) {
   list.Group(kModelGroup);
   list.Flag("--mlock", &lock_memory, "Keep the model in memory, never swapped out");
   list.Flag("--no-mmap", &no_mmap,
-            "Read the model into memory instead of mapping the file: for slow file systems, and "
-            "worth a try for faster decoding");
+            "Read the model into memory instead of mapping the file: helps with slow file systems, "
+            "and may make decoding faster");
 }
 
 ModelOptions ModelGroup::Options() const {
@@ -144,17 +143,16 @@ void SessionGroup::Add(OptionList& list, SessionUse use, const std::string& cont
   if (use != SessionUse::kWindows) AddContext(list, context_fallback);
   AddKvTypes(list);
   list.Integer(kChunkNames, &chunk, {1, kContextMax},
-               "Tokens of a prompt that are computed together, at most");
+               "Most tokens of a prompt that are computed together");
   list.Flag("--strict", &strict,
-            "Compute prompts, more slowly, in the arithmetic of single tokens, so that the results "
-            "are equal in every bit to those of tokens that come one by one");
-  list.Flag(
-      "--no-kv-cache", &no_kv_cache,
-      "Compute the whole sequence anew for every token: slow, for checking the cache. Its "
-      "attention is a loop of its own in double precision, so that bits differ from those of "
-      "the cache, also with --strict and --kv-type f32: logits by less than 0.0001 for weights of "
-      "f16, bf16 or f32, and by up to 0.2 for quantized ones, whose inputs are rounded to int8. "
-      "A sampled text may become another one where two tokens are nearly equally likely");
+            "Compute prompts in the arithmetic of single tokens, which is slower: the results then "
+            "have the same bits as if the tokens came one by one");
+  list.Flag("--no-kv-cache", &no_kv_cache,
+            "Compute the whole sequence anew for every token: slow, for checking the cache. "
+            "Attention is then a loop of its own in double precision, so logits differ from those "
+            "with the cache, even with --strict and --kv-type f32: by less than 0.0001 for weights "
+            "of f16, bf16 or f32, and by up to 0.2 for quantized weights, whose inputs are rounded "
+            "to int8. A sampled text may change where two tokens are nearly equally likely");
   if (use == SessionUse::kPlan) return;
   AddKvChecks(list);
   list.Group("Observation");
@@ -166,8 +164,8 @@ void SessionGroup::Add(OptionList& list, SessionUse use, const std::string& cont
     return {};
   };
   list.Checked("--log", take_log, "WHAT",
-               "kv: a line on stderr for the shape of every layer's cache at each step, and for "
-               "blocks taken, copied and dropped");
+               "kv: write a line to stderr for the shape of every layer's cache at each step, and "
+               "for blocks taken, copied and dropped");
   list.Text("--log-file", &log_file, "FILE", "Write the log to a file", "stderr");
 }
 
@@ -192,17 +190,16 @@ void StateGroup::Add(OptionList& list) {
     return {};
   };
   list.Checked("--state-type", take, "TYPE",
-               "Models with recurrent layers: type of the numbers that their scans keep, f32 or "
-               "f16, which takes half the memory",
+               "For models with recurrent layers: type of the states of their scans, f32 or f16, "
+               "which takes half the memory",
                "f32");
-  list.Integer(
-      "--state-checkpoints", &checkpoints, {0, kStateCheckpointsMax},
-      "The same models: how many earlier states of a sequence are kept at most, from which "
-      "a rewind goes on",
-      std::to_string(kDefaultStateCheckpoints));
+  list.Integer("--state-checkpoints", &checkpoints, {0, kStateCheckpointsMax},
+               "For models with recurrent layers: most earlier states to keep of a sequence, so "
+               "that a rewind need not begin at the first token",
+               std::to_string(kDefaultStateCheckpoints));
   list.Integer("--state-log", &log, {0, kStateLogMax},
-               "The same models: for how many of the last tokens is kept what they gave to the "
-               "states, so that taking them back computes nothing again",
+               "For models with recurrent layers: keep the state updates of the last N tokens, so "
+               "that a rewind over these tokens computes no token again",
                "0");
 }
 
@@ -222,8 +219,8 @@ void OffloadGroup::Add(OptionList& list) {
     return {};
   };
   list.Checked("--offload", take_what, "WHAT",
-               "attention: a CUDA device keeps keys and values and computes attention; the rest, "
-               "and none, is the CPU's",
+               "attention: a CUDA device keeps keys and values and computes attention, the CPU "
+               "does the rest; none: the CPU does everything",
                "none");
   const auto take_device = [this](const std::string& text) -> Status {
     for (const auto& [name, device] :
@@ -236,11 +233,12 @@ void OffloadGroup::Add(OptionList& list) {
     return MakeError(ErrorCode::kInvalid, "expected cpu, cuda or auto, found '{}'", Visible(text));
   };
   list.Checked("--kv-device", take_device, "DEVICE",
-               "Where keys and values of offloaded layers lie: cuda, auto (layers that do not fit "
-               "there stay with the CPU), or cpu, from where the device reads them over the bus",
+               "Memory for keys and values of offloaded layers. cuda: the device's; auto: the "
+               "device's, where layers that do not fit stay with the CPU; cpu: the host's, which "
+               "the device reads over the bus",
                "auto");
   list.Texts("--offload-layers", &layers, "LIST",
-             "Offload these attention layers alone, by number from 0: 0-15, or 0,4,8-11");
+             "Offload only these attention layers, by number from 0: 0-15, or 0,4,8-11");
 }
 
 Status OffloadGroup::Set(SessionOptions* options) const {
@@ -263,11 +261,14 @@ void SessionGroup::AddKvTypes(OptionList& list) {
   list.Group(kRunGroup);
   list.Checked(kKvTypeNames, TakeKvType(&kv_type), "TYPE", "Type of the KV cache: " + KvTypeNames(),
                std::string(KvTypeName(kv_type)));
-  list.Checked(kKTypeNames, TakeKvType(&k_type), "TYPE", "The same for the keys alone");
-  list.Checked(kVTypeNames, TakeKvType(&v_type), "TYPE", "The same for the values alone");
-  list.Checked("--source-kv-type", TakeKvType(&source_kv_type), "TYPE",
-               "Of models with an encoder: the type of what the cache holds of a source",
-               "as --kv-type");
+  list.Checked(kKTypeNames, TakeKvType(&k_type), "TYPE",
+               "Type of the keys in the KV cache, where it differs from --kv-type");
+  list.Checked(kVTypeNames, TakeKvType(&v_type), "TYPE",
+               "Type of the values in the KV cache, where it differs from --kv-type");
+  list.Checked(
+      "--source-kv-type", TakeKvType(&source_kv_type), "TYPE",
+      "For models with an encoder: type of the keys and values that the cache holds of a source",
+      "as --kv-type");
   list.Flag("--no-kv-rotation", &no_kv_rotation,
             "Store keys and values of type q8 without the rotation that spreads their outliers");
   states.Add(list);
@@ -280,8 +281,8 @@ void SessionGroup::AddKvChecks(OptionList& list) {
     return TakeSize(text, "500M or 2GiB", &kv_budget);
   };
   list.Checked("--kv-budget", take_budget, "SIZE",
-               "Memory that the KV cache may take, at most: 500M, 2GiB ...; where that is too "
-               "little, the message says what would fit",
+               "Most memory for the KV cache: 500M, 2GiB ...; if it is too little, the message "
+               "says what would fit",
                "no limit");
   list.Flag("--kv-prealloc", &kv_prealloc, "Take all of the KV cache's memory at the start");
   list.Flag("--kv-check", &kv_check, "Test the KV cache's invariants after every operation");
@@ -410,9 +411,11 @@ Result<std::optional<std::string>> TextGroup::Read(const Positionals& positional
 
 void AddLanguageOptions(OptionList& list, LanguageNames& names) {
   list.Text("--source-lang", &names.source, "LANGUAGE",
-            "Of models that translate between several: that of the source, as de_DE or de");
+            "For models that translate between several languages: the language of the source, such "
+            "as de_DE or de");
   list.Text("--target-lang", &names.target, "LANGUAGE",
-            "The same: that of the text, which in some models stands in front of the source");
+            "For models that translate between several languages: the language of the translation; "
+            "some models read its token in front of the source");
 }
 
 void AddIdleOptions(OptionList& list) {

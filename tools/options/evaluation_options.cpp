@@ -10,8 +10,8 @@ namespace kvant::tools {
 void EvaluationGroup::Add(OptionList& list) {
   list.Group("Text");
   list.Text("-f,--file", &text_option, "FILE",
-            "The text; the same as the argument TEXT; - is standard input");
-  list.Integer("--chunks", &chunks, {1, int64_t{1} << 30}, "Windows to process at most",
+            "Read the text from a file, in place of the argument TEXT; - is standard input");
+  list.Integer("--chunks", &chunks, {1, int64_t{1} << 30}, "Most windows to process",
                "all of the text");
   model.AddPath(list);
   model.AddPre(list);

@@ -14,13 +14,13 @@ void PlacementGroup::Add(OptionList& list) {
       "--pin", [this](const std::string& text) { return ParsePin(Visible(text), &placement); },
       "CPUS",
       "Keep each thread on a CPU of its own: cores (one thread on every core first), or a list, "
-      "0-31,64, or a mask, 0xff; none leaves it to the system",
+      "0-31,64, or a mask, 0xff; none leaves the choice to the system",
       "none");
   list.Checked(
       "--numa", [this](const std::string& text) { return ParseNuma(Visible(text), &placement); },
       "HOW",
-      "On machines with several memory nodes: distribute threads and memory over all of them, with "
-      "the weights that a thread reads on its own node, or isolate all on one",
+      "For machines with several memory nodes. distribute: spread threads and weights over all "
+      "nodes, each thread's weights on its own node; isolate: keep all on one node",
       "none");
 }
 

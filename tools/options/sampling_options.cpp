@@ -87,7 +87,7 @@ void SamplingGroup::Add(OptionList& list) {
   }
   AddChain(list);
   list.Integer("-s,--seed", &seed, {-1, std::numeric_limits<int64_t>::max()},
-               "Seed of the random numbers; the same seed gives the same text; -1 is a new one");
+               "Seed of the random numbers; equal seeds give equal texts; -1 draws a new one");
 }
 
 void SamplingGroup::AddChain(OptionList& list) {
@@ -106,12 +106,13 @@ void SamplingGroup::AddChain(OptionList& list) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", row->name);
     letters += row->letter;
   }
-  list.Checked("--samplers", take_names, "NAMES",
-               fmt::format("The samplers that are used, in order, joined by ;. The default is {}; "
-                           "there is adaptive_p besides. Options of others have no effect",
-                           names));
+  list.Checked(
+      "--samplers", take_names, "NAMES",
+      fmt::format("Samplers to use, in this order, joined by ;. The default is {}; adaptive_p can "
+                  "be added. Options of samplers that are not named have no effect",
+                  names));
   list.Checked("--sampler-seq,--sampling-seq", take_letters, "LETTERS",
-               "The same, a letter for each; a is adaptive_p", letters);
+               "Samplers to use, as one letter each; a is adaptive_p", letters);
 }
 
 SamplingOptions SamplingGroup::Options() const {

@@ -29,16 +29,16 @@ constexpr HelpText kRunHelp = {
     "starts\n"
     "from the model's BOS token. The prompt gets the BOS token that the model asks for, and "
     "control\n"
-    "tokens in it, such as <|im_end|>, are understood. Where the file names settings for sampling "
-    "and\n"
-    "none are given here, those of the file hold, and a note says so.\n"
+    "tokens in it, such as <|im_end|>, are understood. Settings for sampling that the model's\n"
+    "file names hold unless an option says otherwise; a note says which.\n"
     "\n"
     "Generation ends at an end token, a --stop text, -n tokens, a full context or a full\n"
     "--kv-budget. Ctrl+C ends it early, keeping the text so far; a second Ctrl+C kills.\n"
     "\n"
-    "With --session FILE the whole text is saved, and the next run with that file goes on behind\n"
-    "it. Without a prompt it goes on at the end of the text. A prompt is appended to the text,\n"
-    "unless the prompt begins with the saved text. A note on stderr tells which.",
+    "With --session FILE the whole text is saved, and the next run with that file continues it.\n"
+    "Without a prompt, generation goes on at the end of the saved text. A prompt is appended to\n"
+    "the saved text; if the prompt begins with the saved text, only its rest is appended. A note\n"
+    "on stderr tells which.",
     "  kvant run model.gguf -p \"Once upon a time\"\n"
     "  kvant run model.gguf -p \"The capital of France is\" --temp 0 -n 16\n"
     "  kvant run model.gguf -f prompt.txt -c 8192 --seed 1 > answer.txt\n"
@@ -71,12 +71,12 @@ Status TakeShift(std::string_view text, std::optional<int64_t>* keep) {
 void AddContinuation(OptionList& list, ContinueRunOptions& options) {
   list.Group("Long texts and speed");
   list.Text("--session", &options.session, "FILE",
-            "Go on with the text that this file holds, and save the whole text there at the end");
+            "Continue the text saved in this file, and save the whole text there at the end");
   list.Flag("--session-rewind", &options.session_rewind,
-            "Where the prompt does not go on behind the saved text: go back to what they have in "
-            "common, and drop the rest");
+            "With --session: where prompt and saved text differ, keep the beginning that both "
+            "share and drop the rest of the saved text");
   list.Text("--prompt-cache", &options.prompt_cache, "FILE",
-            "Keep what was computed of the prompt in this file, for prompts that begin alike");
+            "Keep the KV cache of the prompt in this file, for prompts with the same beginning");
   list.Flag("--prompt-cache-all", &options.prompt_cache_all,
             "Keep the generated text in the --prompt-cache, too");
   list.Flag("--prompt-cache-ro", &options.prompt_cache_read_only,
@@ -84,41 +84,42 @@ void AddContinuation(OptionList& list, ContinueRunOptions& options) {
   list.Checked(
       "--context-shift",
       [&options](const std::string& text) { return TakeShift(text, &options.shift_keep); },
-      "keep=N",
-      "When the context is full, keep N tokens of its beginning and the later half of the rest",
+      "keep=N", "When the context is full, keep its first N tokens and the later half of the rest",
       "end the text");
   list.Integer("--keep", &options.keep, {-1, kContextMax},
-               "The same, where N counts tokens of the prompt and -1 is all of it", "");
+               "Like --context-shift, but N counts tokens of the prompt without BOS; -1 keeps the "
+               "whole prompt",
+               "");
   list.Text("--draft,--model-draft", &options.draft, "MODEL",
             "Guess several tokens at once with a smaller model, or with 'ngram' from the text "
-            "itself; the text stays the same");
+            "itself; this is faster and does not change the text");
   list.Integer("--draft-tokens,--draft-max,--draft-n", &options.draft_tokens, {1, 31},
-               "Tokens to guess at once, at most");
+               "Most tokens to guess at once");
 }
 
 void AddOptions(OptionList& list, RunOptions& options) {
   options.prompt.Add(list, "Prompt", "prompt");
   list.Flag("--chat", &options.chat,
-            "The prompt is a message: the template of the model's file makes a conversation of it, "
-            "and the text is the answer");
+            "Take the prompt as a message: the template of the model's file makes a conversation "
+            "of it, and the text is the answer");
   options.conversation.Add(list, "Prompt, with --chat");
   list.Group("Generation");
   list.Integer("-n,--predict,--n-predict", &options.max_tokens, {-1, kContextMax},
-               "Tokens to generate at most; -1 is until an end token or a full context");
+               "Most tokens to generate; -1 goes on until an end token or a full context");
   list.Texts("--stop", &options.stop_texts, "TEXT",
              "End before this text, which is not shown; may be repeated");
   list.Texts("-r,--reverse-prompt", &options.reverse_prompts, "TEXT",
              "End behind this text, which is shown; may be repeated");
   list.Flag("--ignore-eos", &options.ignore_eos, "Never choose an end token");
   list.Flag("--no-model-defaults", &options.no_model_defaults,
-            "Neither sample nor search as the model's file asks");
+            "Ignore the settings for sampling and beam search in the model's file");
   list.Group("Output");
   list.Flag("--echo", &options.echo, "Show the prompt before the text");
   list.Flag("--special", &options.special, "Show control tokens");
   list.Flag("--json", &options.json,
             "Print one line of JSON at the end: text, ids, finish_reason, timings ...");
   list.Flag("-q,--quiet", &options.quiet,
-            "No progress and no speeds on the terminal, and no note about a session");
+            "Show no progress and no speeds on the terminal, and no note about a session");
   options.sampling.Add(list);
   AddContinuation(list, options.continuation);
   AddBeamOptions(list, options.beams);

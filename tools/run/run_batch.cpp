@@ -110,17 +110,17 @@ Status CheckAnswered(const std::string& path, std::span<const PromptLine> prompt
 
 void AddBatchOptions(OptionList& list, BatchRunOptions& options) {
   list.Group("Batches");
-  list.Text(
-      "--prompts", &options.prompts, "FILE",
-      "Lines of {\"prompt\": TEXT}, - is standard input; texts are printed as lines of JSON as "
-      "they end: prompt (its number from 0), sample, text, ids, finish_reason, seed; with --beams "
-      "prompt, finish_reason and beams. An \"id\" in a line is repeated. A line that cannot be "
-      "answered gets an \"error\", the others are answered, and the exit code is 1");
+  list.Text("--prompts", &options.prompts, "FILE",
+            "Answer the lines of a file, each {\"prompt\": TEXT}; - is standard input. Each text "
+            "is printed when it ends, as a line of JSON: prompt (its number from 0), sample, text, "
+            "ids, finish_reason, seed; with --beams: prompt, finish_reason, beams. An \"id\" in a "
+            "line is repeated. A line that cannot be answered gets an \"error\"; the others are "
+            "answered, and the exit code is 1");
   list.Integer("--samples", &options.samples, {1, kSequencesMax},
-               "Texts for each prompt, with seeds one after the other");
+               "Texts to generate for each prompt; each has the seed of the one before plus 1");
   list.Integer(
       "--parallel", &options.parallel, {1, kSequencesMax},
-      "Texts under way at the same time, at most; the samples of a prompt always are together");
+      "Most texts to generate at the same time; all samples of a prompt are generated together");
 }
 
 Status RunBatch(const RunOptions& options, const RunModel& opened, ResultStream& out,

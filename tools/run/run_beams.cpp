@@ -171,29 +171,31 @@ Result<std::vector<BeamGeneration>> Search(const RunOptions& options, BeamRun& r
 void AddProcessorOptions(OptionList& list, BeamRunOptions& options) {
   constexpr Bounds<int64_t> kIds = {0, std::numeric_limits<TokenId>::max()};
   constexpr const char* kNoTokens = "none";
-  list.Group("Beam search: what it may choose (in this order)");
+  list.Group("Beam search: rules for the next token (in this order)");
   list.Integer("--no-repeat-ngram", &options.no_repeat_ngram, {0, kContextMax},
-               "No sequence of so many tokens twice; 0 is off", "0");
+               "Allow no sequence of N tokens twice; 0 is off", "0");
   list.Texts("--bad-words-ids", &options.bad_words, "IDS",
-             "Sequences of tokens that never occur: 5,6;9 is 5 followed by 6, and 9 alone; may be "
-             "repeated",
+             "Ban sequences of tokens: 5,6;9 is 5 followed by 6, and 9 alone; may be repeated",
              kNoTokens);
   list.Integer("--min-length", &options.min_length, {0, kContextMax},
-               "No end token before so many tokens, the prompt included", "0");
+               "Allow no end token before the text has N tokens, the prompt included", "0");
   list.Integer("--min-tokens", &options.min_tokens, {0, kContextMax},
-               "The same without the prompt, and instead of it", "0");
+               "Allow no end token before N generated tokens; replaces --min-length", "0");
   list.Integer("--forced-bos-id", &options.forced_bos, kIds,
-               "The token that follows a prompt of one token", kNoTokens);
-  list.Texts("--forced-eos-id", &options.forced_eos, "IDS",
-             "The token that a text ends with which is as long as it may be, or several to choose "
-             "from: 2,3",
-             kNoTokens);
+               "Token that follows a prompt of one token", kNoTokens);
+  list.Texts(
+      "--forced-eos-id", &options.forced_eos, "IDS",
+      "Last token of a text that reaches its greatest length, or several to choose from: 2,3",
+      kNoTokens);
   list.Texts("--suppress-ids", &options.suppress, "IDS",
-             "Tokens that are never chosen: 7 or 7,9 or 50257-50300", kNoTokens);
-  list.Texts("--begin-suppress-ids", &options.begin_suppress, "IDS",
-             "Tokens that are not chosen first, or second where the first is forced", kNoTokens);
-  list.Flag("--renormalize", &options.renormalize,
-            "After all of these, probabilities add up to 1 again before they are added to scores");
+             "Ban these tokens: 7 or 7,9 or 50257-50300", kNoTokens);
+  list.Texts(
+      "--begin-suppress-ids", &options.begin_suppress, "IDS",
+      "Ban these tokens as the first generated one, or as the second where the first is forced",
+      kNoTokens);
+  list.Flag(
+      "--renormalize", &options.renormalize,
+      "Normalize the probabilities again, after all the rules above and before scores are summed");
 }
 
 // Options of the samplers, but the penalty of repetition, which searches have, too.
@@ -341,32 +343,34 @@ Status CheckBeamModes(const OptionList& list, const RunOptions& options) {
 void AddBeamOptions(OptionList& list, BeamRunOptions& options) {
   list.Group("Beam search");
   list.Integer("--beams", &options.count, {1, kSequencesMax},
-               "Texts that are followed at once, of which the best are shown; with 1 it is the "
-               "likeliest token at each step",
+               "Follow N texts at once and show the best; 1 takes the likeliest token at each step",
                "off");
   list.Real("--length-penalty", &options.length_penalty, {-kFactorMax, kFactorMax},
-            "Scores are sums of log-probabilities divided by length^N", "1");
+            "Divide a text's sum of log-probabilities by length^N to get its score", "1");
   list.Text("--early-stopping", &options.early_stopping, "WHEN",
-            "true: end when as many texts have ended as there are beams; false: when the best text "
-            "that goes on scores less now than the worst of those; never: when none can become "
-            "better any more",
+            "When to end, once as many texts have ended as there are beams. true: at once; false: "
+            "when the best live text now scores less than the worst ended one; never: when no live "
+            "text can beat an ended one any more",
             "false");
   list.Integer("--num-return", &options.num_return, {1, kSequencesMax}, "Texts to show");
   list.Integer("--beam-groups", &options.groups, {1, kSequencesMax},
                "Groups of beams that avoid each other's tokens");
-  list.Real("--diversity,--diversity-penalty", &options.diversity_penalty, {0, kFactorMax},
-            "Penalty of a token for each beam of an earlier group that has just chosen it");
+  list.Real(
+      "--diversity,--diversity-penalty", &options.diversity_penalty, {0, kFactorMax},
+      "Penalty on a token for each beam of an earlier group that has chosen it in the same step");
   list.Text("--beam-scoring", &options.scoring, "PROGRAM",
-            "Scores and endings as in hf, ct2, whisper or oga", "hf");
+            "Score and end texts as another program does: hf (Hugging Face transformers), ct2 "
+            "(CTranslate2), whisper (OpenAI Whisper) or oga (ONNX Runtime GenAI)",
+            "hf");
   list.Real(
       "--patience", &options.patience, {0, kFactorMax},
       "With --beam-scoring ct2 or whisper: end when N times as many texts have ended as there "
       "are beams");
   list.Text("--prefix", &options.prefix, "TEXT",
-            "Of models that read a text and write another one: what that begins with");
+            "For encoder-decoders: the beginning of the text that the model writes");
   list.Text("--frames", &options.frames, "FILE.npy",
-            "Of models that read sound, as Whisper: its features, float32 or float16 [numbers of a "
-            "frame, frames]");
+            "For models that read sound, such as Whisper: the features, float32 or float16 [values "
+            "of a frame, frames]");
   AddLanguageOptions(list, options.languages);
   list.Flag("--beam-sample", &options.sample,
             "Draw tokens by --temp, --top-k and --top-p instead of taking the likeliest");

@@ -13,32 +13,30 @@ namespace {
 constexpr HelpText kSeqHelp = {
     "MODEL -f PROGRAM [OPTIONS]",
     "Runs one operation per line on named sequences in one KV cache, and prints a line of JSON\n"
-    "for each. It has the operation and, of the sequences that were touched, the length, the\n"
+    "for each. The line repeats the operation; for each sequence in it, it has the length, the\n"
     "likeliest next token and a hash of the logits. Equal hashes mean equal bits. # begins a\n"
-    "comment. The first line that fails ends the program; nothing it touched has changed.\n"
+    "comment. The first line that fails ends the program and changes nothing.\n"
     "\n"
-    "  new A                   an empty sequence; free A, reset A\n"
-    "  encode S \"text\"         a source of an encoder-decoder, or encode S 1 15 27; new A S is "
-    "a\n"
-    "                          sequence that reads it, forget S lets it go; of a model that\n"
-    "                          reads sound encode S frames FILE.npy\n"
-    "  append A 1 15 27        new tokens, by id; append A \"text\" tokenizes\n"
-    "  step A 15 16 B 27       new tokens of several, in one step\n"
-    "  generate A 10           ten tokens, each the likeliest\n"
-    "  fork A B                B becomes a copy of A\n"
-    "  reorder A B C : 2 2 0   A and B become what C was, C what A was\n"
-    "  rewind A 12             the first twelve tokens stay\n"
-    "  prune A 4 100           all but the first 4 and the last 100 are forgotten; with `moved` "
-    "at\n"
-    "                          the end the last ones move to earlier positions\n"
-    "  snapshot A S            remembers A as S; restore A S, drop S\n"
-    "  save FILE A B           to a file; load FILE A B\n"
-    "  export FILE bhsd A B    keys and values as safetensors; also kbhsd, bkhsd; import FILE "
-    "bhsd A B\n"
-    "  logits A 5              the five likeliest tokens\n"
-    "  tokens A                ids of all tokens\n"
-    "  stats                   memory and work so far\n"
-    "  check                   the invariants of the cache",
+    "  new A                   makes an empty sequence; see also free A, reset A\n"
+    "  encode S \"text\"         encodes a source of an encoder-decoder; also encode S 1 15 27,\n"
+    "                          and encode S frames FILE.npy for a model that reads sound. new A\n"
+    "                          S makes a sequence that reads S, forget S lets S go\n"
+    "  append A 1 15 27        appends tokens, by id; append A \"text\" tokenizes a text\n"
+    "  step A 15 16 B 27       appends tokens to several sequences in one step\n"
+    "  generate A 10           appends ten tokens, each the likeliest\n"
+    "  fork A B                makes B, a copy of A\n"
+    "  reorder A B C : 2 2 0   A and B become copies of C (number 2), C of A (number 0)\n"
+    "  rewind A 12             keeps the first twelve tokens\n"
+    "  prune A 4 100           keeps the first 4 and the last 100 tokens; with `moved` at the\n"
+    "                          end, the last ones move to earlier positions\n"
+    "  snapshot A S            remembers A as S; see also restore A S, drop S\n"
+    "  save FILE A B           saves sequences to a file; load FILE A B loads them\n"
+    "  export FILE bhsd A B    writes keys and values as safetensors; also kbhsd, bkhsd;\n"
+    "                          import FILE bhsd A B reads them\n"
+    "  logits A 5              prints the five likeliest tokens\n"
+    "  tokens A                prints the ids of all tokens\n"
+    "  stats                   prints memory and work so far\n"
+    "  check                   checks the invariants of the cache",
     "  kvant seq model.gguf -f program.txt\n"
     "  printf 'new A\\nappend A \"Once\"\\ngenerate A 5\\n' | kvant seq model.gguf -\n",
 };
@@ -73,9 +71,9 @@ int SeqCommand(CommandLine& line) {
   SeqOptions options;
   OptionList list;
   options.program.Add(list, "Program", "program");
-  list.Integer("--sequences", &options.sequences, {1, 4096}, "Sequences at the same time, at most");
+  list.Integer("--sequences", &options.sequences, {1, 4096}, "Most sequences at the same time");
   list.Flag("--prefix-cache", &options.prefix_cache,
-            "Take the cache of earlier sequences that began with the same tokens");
+            "Reuse the KV cache of earlier sequences that begin with the same tokens");
   options.model.AddPath(list);
   options.model.AddPre(list);
   options.model.AddLoading(list);

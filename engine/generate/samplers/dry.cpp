@@ -181,7 +181,7 @@ constexpr SamplerSetting kDrySettings[] = {
      kSamplerIntMax, "0 or more", "DRY: a repetition of fewer tokens is not penalized"},
     {"dry-penalty-last-n", "--dry-penalty-last-n", "", &SamplingOptions::dry_penalty_last_n, -1,
      kSamplerIntMax, "-1 or more",
-     "DRY: look for repetitions in so many last tokens, prompt included; 0 is off, -1 is all"},
+     "DRY: look for repetitions in the last N tokens, prompt included; 0 is off, -1 is all"},
 };
 
 Result<std::unique_ptr<SamplerStage>> MakeDry(const SamplerSetup& setup) {

@@ -103,7 +103,7 @@ constexpr SamplerSetting kMirostatSettings[] = {
     {"mirostat", "--mirostat", "mirostat", &SamplingOptions::mirostat, 0, 2, "0, 1 or 2",
      "Mirostat, version 1 or 2, in place of all samplers but the temperature; 0 is off"},
     {"mirostat-ent", "--mirostat-ent", "mirostat_tau", &SamplingOptions::mirostat_tau, 0,
-     kSamplerRealMax, "0 or more", "Mirostat: the surprise of tokens to keep to, in bits (tau)"},
+     kSamplerRealMax, "0 or more", "Mirostat: the mean surprise of tokens to keep, in bits (tau)"},
     {"mirostat-lr", "--mirostat-lr", "mirostat_eta", &SamplingOptions::mirostat_eta, 0,
      kSamplerRealMax, "0 or more", "Mirostat: how fast it adapts (eta)"},
 };

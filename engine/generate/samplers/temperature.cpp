@@ -70,9 +70,10 @@ constexpr SamplerSetting kTemperatureSettings[] = {
      kSamplerRealMax, "a finite number", "Temperature; 0 is greedy: always the likeliest token"},
     {"dynatemp-range", "--dynatemp-range", "", &SamplingOptions::dynatemp_range, 0, kSamplerRealMax,
      "0 or more",
-     "Let the temperature vary by this much both ways, with the entropy of the tokens; 0 is off"},
+     "Raise and lower the temperature by up to this much, depending on the entropy of the tokens; "
+     "0 is off"},
     {"dynatemp-exp", "--dynatemp-exp", "", &SamplingOptions::dynatemp_exponent, 0, kSamplerRealMax,
-     "0 or more", "The power of the entropy's share of its maximum that it varies with"},
+     "0 or more", "Exponent of the entropy's share of its maximum, for --dynatemp-range"},
 };
 
 Result<std::unique_ptr<SamplerStage>> MakeTemperature(const SamplerSetup& setup) {
