@@ -1,15 +1,15 @@
-// Times kvant's encoders of blocks beside those of other engines' libraries, in turn, and compares
-// the errors of what they make:
+// Times kvant's encoders of blocks and those of other engines' libraries, alternately, and compares
+// the errors of the blocks:
 //
 //     encoders [--isa ISA] [--rounds N] [--values MODEL.gguf] [--peer LIBRARY.so]... TYPE...
 //
 // The cases are eight rows of 2048 values, normal and Laplace, each without and with importances,
 // which are squares of normal numbers; with a model also the first 64 such rows of the matrices of
-// its layers. A type's peer is the first library that has its encoder, quantize_TYPE of ggml; as
-// importances where there are none it gets ones for the types of IQ1 and IQ2, whose encoders insist
-// on them or do worse without. Prints a table in Markdown: millions of values per second of one
-// thread's processor time (the median of the rounds), the ratios for each case, and the root mean
-// square errors, weighted where there are importances, with their ratios.
+// its layers. A type's peer is the first library that has its encoder, quantize_TYPE of ggml. In
+// cases without importances, the peer gets importances of one for the types of IQ1 and IQ2: their
+// encoders insist on importances or do worse without. Prints a table in Markdown: millions of
+// values per second of one thread's processor time (the median of the rounds), the ratios for each
+// case, and the root mean square errors, weighted where there are importances, with their ratios.
 // bench/compare_encoders makes the libraries.
 #include <dlfcn.h>
 
@@ -187,7 +187,7 @@ double RelativeError(const quant::FormatTraits& format, const Case& x, const std
   return std::sqrt(error / all);
 }
 
-// kvant's encoder, then the peer's where there is one, each so many rounds in turn.
+// Runs kvant's encoder and the peer's, where there is one, alternately for `rounds` rounds.
 std::vector<Outcome> Measure(const quant::FormatTraits& format, cpu::EncodeFunction encode,
                              PeerEncoder peer, const Case& x, int rounds) {
   // The peer may write whole vectors.

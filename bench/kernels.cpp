@@ -133,8 +133,8 @@ ReadyProblem ReadyMatMul(const KernelTable& kernels, const ProblemLine& line) {
           static_cast<double>(rows * cols * tokens), CheckProblem(*problem)};
 }
 
-// Attention of the last rows of a context in one kv head. As many heads as exceed the caches take
-// turns, so that keys and values come from memory.
+// Attention of the last rows of a context in one kv head. The runs go through so many heads that
+// they exceed the caches, so that keys and values come from memory.
 ReadyProblem ReadyAttention(const KernelTable& kernels, const ProblemLine& line) {
   test::Shape shape;
   shape.k_dim = shape.v_dim = static_cast<int>(line["dim"]);

@@ -36,7 +36,7 @@ class Counter {
 
   const graph::Work& work() const { return work_; }
 
-  // Matrices over so many tokens, in the fewest passes.
+  // Adds the work of matrices over `rows` tokens, in the fewest passes.
   void AddMatrices(int64_t rows, int64_t logit_rows) {
     const int64_t chunk = options_.kv_cache ? options_.chunk : rows;
     for (int64_t done = 0; done < rows; done += chunk) {

@@ -27,7 +27,7 @@ struct SpeedCase {
   int64_t source = 0;     // tokens of the source behind which encoder-decoders write
   bool encodes = false;   // the test is reading the source
 
-  // The speed of the test is told as so many tokens over its seconds.
+  // The speed of the test is this number of tokens over its seconds.
   int64_t tokens() const { return encodes ? source : (n_prompt + n_gen) * sequences; }
 };
 
@@ -36,7 +36,7 @@ graph::Work CountWork(const Model& model, const SessionOptions& options, const S
 // The pieces of memory that a decode step reads: the matrices that the plan multiplies with.
 std::vector<std::span<const std::byte>> DecodeWeights(const Model& model);
 
-// Cached bytes of one sequence with so many positions.
+// Cached bytes of one sequence with this number of positions.
 double KvBytes(const MemoryPlan& plan, int64_t positions);
 
 struct SpeedLimits {

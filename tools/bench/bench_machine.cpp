@@ -48,7 +48,7 @@ struct ComputeSample {
   double clock_hz = 0;
 };
 
-// All members run the loop so many times; the slowest one's time counts.
+// All members call the loop `calls` times; the time of the slowest member counts.
 ComputeSample RunCompute(ThreadPool& team, const cpu::PeakLoop& loop, int64_t calls) {
   std::vector<Share> shares(static_cast<size_t>(team.size()));
   team.Run([&](const ThreadPool::Member& member) {
@@ -113,7 +113,7 @@ uint64_t ReadRange(const cpu::PeakLoops& peaks, std::span<const Piece> pieces, s
   return sum;
 }
 
-// Bytes per second over so many passes.
+// Bytes per second over `passes` passes.
 double RunRead(ThreadPool& team, const cpu::PeakLoops& peaks, std::span<const Piece> pieces,
                size_t bytes, int64_t passes) {
   std::vector<Share> shares(static_cast<size_t>(team.size()));

@@ -1,8 +1,7 @@
 // Measures the limits of this machine: bytes read and multiply-accumulates per second.
 //
-// Measured with the threads of the test that is to be compared, in the same process, on the pages
-// that hold the data in question. The best of several runs counts, because a limit is what is
-// possible.
+// The threads, the process and the pages of data are those of the test that a limit is compared
+// with. The best of several runs counts, because a limit is what is possible.
 #pragma once
 
 #include <cstddef>

@@ -130,7 +130,7 @@ Result<std::vector<KvType>> ParseKvTypes(const char* option,
   return types;
 }
 
-// --kv-type gives pairs of the same type; -ctk and -ctv, where given, every combination.
+// --kv-type gives pairs of equal types; -ctk and -ctv, where given, every combination.
 Result<std::vector<KvTypes>> CombineKvTypes(const Texts& texts) {
   KVANT_ASSIGN(auto both, ParseKvTypes("--kv-type", texts.kv_types));
   KVANT_ASSIGN(const auto keys, ParseKvTypes("--cache-type-k", texts.k_types));

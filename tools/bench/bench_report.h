@@ -20,7 +20,7 @@ class BenchReport {
   // The table's columns in md; once, before the first row.
   void Begin(const std::vector<MarkdownColumn>& columns);
   void AddRow(const Json& row, const std::vector<TableWriter::Cells>& lines);
-  // A line below the table of md; the same one only once.
+  // Adds a line below the table of md; equal lines appear once.
   void Note(const std::string& note);
   void Finish();
   // Clears the terminal for an error message; rows that were written stay.

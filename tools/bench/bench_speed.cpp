@@ -134,7 +134,7 @@ class SpeedBench {
   }
 
  private:
-  // All that generate, behind a source of so many tokens if that is above 0.
+  // Runs all tests that generate, behind a source of `source` tokens if that is above 0.
   Status RunTests(const SessionOptions& session, int64_t source) {
     for (const int64_t batch : options_.batches) KVANT_TRY(RunBatch(session, batch, source));
     return RunBeamTests(session, source);

@@ -28,12 +28,11 @@ struct BenchModel {
 Result<BenchModel> OpenBenchModel(const BenchOptions& options, const std::string& path);
 Result<BenchModel> MakeBenchModel(const BenchOptions& options, const SyntheticModel& synthetic);
 
-// kOutOfMemory, with the bytes needed and free, unless the cache for so many positions in all and
-// the buffers fit the memory that is free.
+// kOutOfMemory, with the bytes needed and free, unless the cache for this number of positions in
+// all and the buffers fit into free memory.
 Status CheckMemory(const Model& model, const SessionOptions& options, int64_t positions);
 
-// Random tokens, the same ones for the same seed, after the token that texts of the model begin
-// with.
+// Random tokens after the token that texts of the model begin with. Equal seeds give equal tokens.
 std::vector<TokenId> RandomTokens(const Model& model, int64_t count, uint64_t seed);
 
 // The input of an encoder, tokens or frames; one of both is empty.
@@ -41,7 +40,7 @@ struct SourceInput {
   std::vector<TokenId> tokens;
   std::vector<float> frames;
 };
-// So many positions of it.
+// A random input of `positions` positions.
 SourceInput RandomSource(const Model& model, int64_t positions, uint64_t seed);
 
 struct SpeedTimes {
@@ -53,16 +52,16 @@ struct SpeedTimes {
 // Sequences of random tokens and the tests that are run on them.
 class SpeedRunner {
  public:
-  // Room for tests of so many sequences, each with `options.context` positions; of encoder-decoders
-  // each behind a source of its own with so many tokens.
+  // Makes room for tests of `options.sequences` sequences, each with `options.context` positions.
+  // With an encoder-decoder, each sequence has a source of its own with `source` tokens.
   static Result<SpeedRunner> Create(std::shared_ptr<const Model> model,
                                     const SessionOptions& options, int64_t source);
 
-  // Fills the sequences with so many tokens each; later tests begin there.
+  // Fills each sequence with `depth` tokens; later tests begin there.
   Status SetDepth(int64_t depth);
 
   using Times = SpeedTimes;
-  // Back to the depth, and the test from there. kInvalid if logits are no numbers.
+  // Goes back to the depth and runs the test from there. kInvalid if logits are no numbers.
   Result<Times> Run(const SpeedCase& test);
 
   const SessionOptions& options() const { return runner_->options(); }

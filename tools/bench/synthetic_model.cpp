@@ -28,7 +28,7 @@ namespace {
 constexpr int64_t kPoolBlocks = 512;
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
-// A tensor, and how the file holds its numbers.
+// A tensor, and how the file holds its values.
 struct Tensor : SyntheticTensor {
   const quant::FormatTraits* format = nullptr;
 
@@ -94,7 +94,7 @@ float RandomNormal(Xoshiro256& random) {
   return sum * std::sqrt(3.0f);
 }
 
-// kPoolBlocks encoded blocks of numbers with this standard deviation.
+// kPoolBlocks encoded blocks of values with this standard deviation.
 std::vector<std::byte> RandomBlocks(const cpu::KernelTable& kernels,
                                     const quant::FormatTraits& format, float deviation) {
   Xoshiro256 random(42);

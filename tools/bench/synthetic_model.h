@@ -1,9 +1,9 @@
 // Models of named shapes with random weights: what a machine does with a model of that size,
 // without a download.
 //
-// Matrices are filled with blocks drawn at random from a few hundred that were encoded from numbers
-// of a bell curve, so every row is another one, every block is a valid one, and gigabytes take
-// seconds. The same model comes out everywhere, with any number of threads.
+// Matrices are filled with blocks drawn at random from a few hundred that were encoded from normal
+// values. So no two rows are equal, every block is valid, and gigabytes take seconds. Every machine
+// and any number of threads give the same model.
 #pragma once
 
 #include <cstdint>

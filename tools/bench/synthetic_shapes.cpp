@@ -298,7 +298,7 @@ void AddKinds(const Shape& shape, formats::GgufWriter& writer) {
   if (IsGemma3(shape)) add("attention.sliding_window_pattern", kWindowsBetween);
 }
 
-// Dimensions of a head that the rope turns.
+// Dimensions of a head that the rope rotates.
 int64_t RotatedDims(const Shape& shape) {
   if (shape.latent.has_value()) return shape.latent->rope;
   return shape.delta.has_value() ? shape.HeadDim() / 4 : shape.HeadDim();

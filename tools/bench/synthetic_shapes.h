@@ -60,7 +60,7 @@ struct SyntheticTensor {
   std::optional<float> value = {};  // of all its numbers, which are random where there is none
 };
 
-// In the order of the file. Vectors of norms are 1, biases 0.
+// The tensors in the order of the file. Vectors of norms are 1, biases 0.
 std::vector<SyntheticTensor> TensorsOf(const SyntheticShape& shape);
 
 // Adds the metadata that the family reads.

@@ -1,4 +1,4 @@
-// The options of `kvant chat`, and those of conversations that `kvant run --chat` has, too.
+// The options of `kvant chat`, and the options of conversations, which `kvant run --chat` has, too.
 #pragma once
 
 #include <cstdint>

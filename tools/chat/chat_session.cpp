@@ -39,7 +39,7 @@ std::string TextOfIds(const Tokenizer& tokenizer, std::span<const TokenId> ids,
   return CompleteText(bytes);
 }
 
-// Where the ids from `begin` on have spelt `text` and nothing else; -1 if they never do.
+// The end of the ids from `begin` on that spell just `text`; -1 if no ids do.
 int64_t EndOfText(const Tokenizer& tokenizer, std::span<const TokenId> ids, int64_t begin,
                   const std::string& text) {
   size_t matched = 0;
@@ -176,8 +176,8 @@ Result<ChatSession::Prompt> ChatSession::MakePrompt() {
   return prompt;
 }
 
-// The ids of the template, those of answers replaced by the ones that were generated. An answer is
-// looked for where it was when it was generated, if all before it is still the same.
+// The ids of the template, in which generated ids replace the template's ids of answers. An answer
+// is looked for at its place when it was generated, if all ids before it are unchanged.
 std::vector<TokenId> ChatSession::WithGenerated(std::span<const TokenId> template_ids) {
   const int64_t same = CommonLength(template_ids, template_ids_);
   std::vector<TokenId> out;
@@ -197,7 +197,7 @@ std::vector<TokenId> ChatSession::WithGenerated(std::span<const TokenId> templat
   return out;
 }
 
-// Where the template's ids of an answer end, if they spell just what was generated; else -1.
+// The end of the template's ids of an answer, if they spell just the generated text; else -1.
 // Control tokens may be part of the text or not.
 int64_t ChatSession::EndOfAnswer(std::span<const TokenId> template_ids,
                                  const ChatEntry& entry) const {

@@ -1,11 +1,11 @@
 // A conversation with a model: its messages, and the sequence that holds their tokens.
 //
-// For every answer the template renders the whole conversation to ids. What these have in common
-// with the sequence stays; the sequence is rewound to just there, and only the rest is processed.
-// Where the ids of the template spell an answer that was generated here, those that were generated
-// take their place, which may spell the same text in other pieces: so an answer need not be
-// computed again. Undoing, editing and generating again only change messages, and the next answer
-// finds how much of the sequence still holds.
+// For every answer the template renders the whole conversation to ids. The sequence is rewound to
+// the end of the ids that it has in common with the rendered ones, and only the rest is processed.
+// Where rendered ids spell an answer that was generated here, the generated ids take their place:
+// they may cut the text into other pieces, and an answer need not be computed again. Undoing,
+// editing and generating again only change messages, and the next answer finds how much of the
+// sequence still holds.
 //
 // Thread-safety: one thread at a time.
 #pragma once
@@ -36,7 +36,7 @@ struct ChatEntry {
 // The parts that a session of chat is made from.
 struct ChatSetup {
   std::shared_ptr<const Model> model;
-  // Opens a runner with room for so many sequences.
+  // Opens a runner with room for this number of sequences.
   std::function<Result<std::unique_ptr<Runner>>(int64_t sequences)> open;
   SamplingOptions sampling;
   ChatRenderOptions render;

@@ -1,9 +1,9 @@
 // The talk of `kvant chat`: lines of the user, each a message or a command, and what is shown of
 // the answers.
 //
-// On a terminal it reads with the line editor and shows gauges; reasoning is dimmed there, and what
-// a terminal would obey is made visible. Without one it reads lines from standard input and writes
-// the answers, and nothing else, to standard output.
+// On a terminal it reads with the line editor and shows gauges; reasoning is dimmed there, and
+// control characters are made visible. Without a terminal it reads lines from standard input and
+// writes the answers, and nothing else, to standard output.
 #pragma once
 
 #include <memory>

@@ -75,7 +75,7 @@ bool ReasoningText::Emit(AnswerPart part, std::string_view text) {
   return take_(part, text);
 }
 
-// Decides how the answer begins. What may still become a mark is held back.
+// Decides how the answer begins. Text that may still become a mark is held back.
 bool ReasoningText::Start(std::string_view text, size_t blanks) {
   const std::string_view first = text.substr(blanks);
   bool undecided = first.empty();

@@ -1,5 +1,5 @@
-// kvant logits: the model's raw output for given tokens, as a NumPy file. With --no-kv-cache it is
-// the oracle that the cached ways of computing are compared with.
+// kvant logits: the model's raw output for given tokens, as a NumPy file. With --no-kv-cache they
+// are the oracle that computing with a cache is compared with.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -140,7 +140,7 @@ Result<evaluate::LogitRows> LogitType(const PerplexityOptions& options) {
   return MakeError(ErrorCode::kInvalid, "--logits-type: expected f32 or u16, found '{}'", name);
 }
 
-// The windows of a file of logits; a text, if given, must begin with the same tokens.
+// The windows of a file of logits; a text, if given, must begin with the tokens of the file.
 Result<evaluate::Windows> BaseWindows(const PerplexityOptions& options, const Model& model,
                                       const evaluate::LogitFile& base,
                                       const std::optional<std::string>& text_path) {

@@ -115,7 +115,7 @@ struct ScoreRun {
   std::unique_ptr<Session> session;
 };
 
-// Scores tokens [first, end), which come behind those that the session holds, in pieces of a chunk.
+// Scores tokens [first, end), which come behind the session's tokens, in pieces of a chunk.
 Status ScorePieces(const ScoreOptions& options, ScoreRun& run, size_t first, size_t end,
                    EvaluationProgress& progress, ScoreOutput& out) {
   const std::span<const TokenId> tokens = run.tokens;

@@ -27,7 +27,7 @@ constexpr const char* kDescription =
 
 constexpr size_t kColumns = 96;
 
-// With the models of all families, which are separated by commas.
+// The description with the models of all families, separated by commas.
 std::string Description() {
   std::string text = kDescription;
   size_t line = text.rfind('\n') + 1;

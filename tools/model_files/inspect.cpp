@@ -345,7 +345,7 @@ Result<Json> Gather(const InspectOptions& options, const std::string& path) {
   return out;
 }
 
-// The metadata is read again from the file, since its numbers have types that JSON has not.
+// Reads the metadata again from the file, since its numbers have types that JSON has not.
 Result<std::string> MetadataText(const std::string& path) {
   KVANT_ASSIGN(const auto file, OpenToList(path));
   std::string out = fmt::format("metadata      {} keys\n", file.metadata().size());

@@ -9,8 +9,8 @@
 
 namespace kvant::tools {
 
-// The plan for these options. With a budget of bytes above 0: also how many sequences, and how long
-// a one, fit beside weights and buffers.
+// The plan for `options`. With a budget of bytes above 0, also how many sequences, or how long a
+// single one, fit beside weights and buffers.
 Result<Json> MemoryJson(const Model& model, const SessionOptions& options, uint64_t budget);
 
 // The result of MemoryJson as text for people.

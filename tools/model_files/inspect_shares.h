@@ -9,7 +9,8 @@
 
 namespace kvant::tools {
 
-// For two passes: a prompt's chunk, from its beginning, and one token at the end of the context.
+// The shares of two passes: one over a prompt's first chunk, and one over a token at the end of the
+// context.
 Result<Json> SharesJson(const Model& model, const SessionOptions& options);
 
 // The result of SharesJson as text for people.

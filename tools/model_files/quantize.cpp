@@ -235,7 +235,7 @@ void NoteUnpacked(const formats::UnpackedTensors& unpacked) {
       unpacked.types));
 }
 
-// kInvalid for options that contradict each other, and for those that would have no effect.
+// kInvalid for options that contradict each other, and for options that would have no effect.
 Status CheckOptions(const QuantizeOptions& options, const std::string& type,
                     const OptionList& list) {
   KVANT_TRY(options.by_size.Check(list));

@@ -29,14 +29,14 @@ struct SizeGroup {
 
   // Whether types come from these options rather than from a mix.
   bool Chooses() const { return size > 0 || bits.has_value() || choice.has_value(); }
-  // kInvalid for options that contradict each other, and for those that would have no effect.
+  // kInvalid for options that contradict each other, and for options that would have no effect.
   Status Check(const OptionList& list) const;
 
   // Neither the model nor the choice may be written over another file of the command.
   Status CheckOutputs(const formats::GgufFile& file, const std::string& output,
                       const std::optional<std::string>& imatrix) const;
 
-  // The choice, measured or read from a file. What was measured goes to `out`.
+  // The choice, measured or read from a file. Measured values go to `out`.
   Result<quantize::TypeChoice> Choose(const formats::GgufFile& file,
                                       const quantize::PlanOptions& plan_options,
                                       const quantize::WriteOptions& write, ResultStream& out) const;

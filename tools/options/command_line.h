@@ -76,8 +76,8 @@ class OptionList {
   // The option as it was typed: "-t, --threads", or "--threads" if that was typed or nothing.
   std::string Spelled(const std::string& name) const;
 
-  // For when `what` was not given: kInvalid for the first of the options that was given, all of
-  // which need it: "--parallel: expected --prompts with it".
+  // To be called where `what` was not given. kInvalid if one of `options` was given, since they all
+  // need `what`: "--parallel: expected --prompts with it".
   Status Need(std::initializer_list<const char*> options, std::string_view what) const;
   // kInvalid for the first of the options that was given although it does not go with `other`.
   Status Exclude(std::initializer_list<const char*> options, std::string_view other) const;

@@ -79,7 +79,7 @@ struct OffloadGroup {
   Status Set(SessionOptions* options) const;
 };
 
-// Where threads run and memory lies.
+// The options for the places of threads and memory.
 struct PlacementGroup {
   ThreadPlacement placement;
 
@@ -118,7 +118,7 @@ struct SessionGroup {
   // kInvalid for options that contradict each other.
   Result<SessionOptions> Options() const;
 
-  // A session or a runner with these options and the log that was asked for.
+  // Opens a session or a runner with these options and the log that was asked for.
   Result<std::unique_ptr<Session>> Open(std::shared_ptr<const Model> model,
                                         const SessionOptions& options) const;
   Result<std::unique_ptr<Runner>> OpenRunner(std::shared_ptr<const Model> model,
@@ -134,7 +134,7 @@ struct SessionGroup {
   // Notes on stderr: a context that is longer than what the model was trained for, memory that was
   // not placed as asked for.
   void NoteOpened(const Runner& runner) const;
-  // Where --log kv writes; empty without it.
+  // The function that writes the lines of --log kv; empty without that option.
   Result<Runner::LogSink> KvLog() const;
   Status CheckSource(const Model& model) const;
 };

@@ -1,5 +1,5 @@
 // Frames of features for encoders that read sound, from a file of NumPy: float32 or float16,
-// [numbers of a frame, frames].
+// [values of a frame, frames].
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Lists and ranges of whole numbers, as llama-bench takes them: "512", "128,512",
-// "1-4" (1 2 3 4), "0-8192+4096" (0 4096 8192), "1-8*2" (1 2 4 8), and lists of all these.
+// Lists and ranges of whole numbers, as llama-bench takes them: "512", "128,512", "1-4" (1 2 3 4),
+// "0-8192+4096" (0 4096 8192), "1-8*2" (1 2 4 8), and lists of all three.
 #pragma once
 
 #include <cstdint>

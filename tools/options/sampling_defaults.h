@@ -1,5 +1,5 @@
-// The settings for sampling that a model's file recommends (general.sampling.*) in place of those
-// that the user has not chosen.
+// Takes the settings for sampling from the model's file (general.sampling.*) where the user has not
+// chosen.
 #pragma once
 
 #include <string>

@@ -148,8 +148,8 @@ Status RunBeamBatch(const RunOptions& options, const RunModel& opened,
 Status RunBatch(const RunOptions& options, const RunModel& opened, ResultStream& out,
                 FinishReason* finish_reason);
 
-// Whether these options want one text of a model with an encoder to be sampled, or kept in a file,
-// instead of a search.
+// For a model with an encoder: writes a text instead of a search where options ask for draws, a
+// session or a stop text.
 void TakeTextMode(const OptionList& list, RunOptions& options);
 
 // The input of a model with an encoder, and the tokens that it writes first.
@@ -174,9 +174,9 @@ Status ChooseLanguage(const RunOptions& options, Runner& runner, SequenceId sequ
 Result<BeamOptions> Processors(const RunOptions& options, const Model& model, size_t first,
                                int64_t* max_tokens);
 
-// Turns the texts into tokens, and tells of each line that cannot be answered in so long a context
-// what is wrong, by a line of JSON and in `error`. Returns the numbers of the others.
-// They are sources where the model has an encoder.
+// Turns the texts into tokens, which are sources where the model has an encoder. A line that does
+// not fit into the context gets a line of JSON with the error, and an `error`. Returns the numbers
+// of the other lines.
 std::vector<size_t> CheckPrompts(const Model& model, const Translation& translation,
                                  int64_t context, std::vector<PromptLine>& prompts,
                                  ResultStream& out);

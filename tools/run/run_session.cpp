@@ -45,8 +45,8 @@ bool BeginsWith(std::span<const TokenId> tokens, std::span<const TokenId> first)
   return tokens.size() >= first.size() && std::equal(first.begin(), first.end(), tokens.begin());
 }
 
-// The saved tokens and the tokens of `rest` behind them. Those that the whole text has are
-// preferred: pieces are cut better where more of the text is known.
+// The saved tokens and the tokens of `rest` behind them. If the tokens of the whole text begin with
+// the saved ones, they are returned: a text is cut better when all of it is known.
 Result<std::vector<TokenId>> Joined(const Tokenizer& tokenizer, std::span<const TokenId> saved,
                                     const std::string& saved_text, const std::string& rest) {
   KVANT_ASSIGN(auto whole, PromptTokens(tokenizer, saved_text + rest));
@@ -57,7 +57,7 @@ Result<std::vector<TokenId>> Joined(const Tokenizer& tokenizer, std::span<const 
   return whole;
 }
 
-// Back to what the saved sequence and the prompt have in common.
+// Goes back to the beginning that the saved sequence and the prompt have in common.
 Result<Continuation> Rewound(const Tokenizer& tokenizer, std::span<const TokenId> saved,
                              const std::string& text) {
   Continuation out;

@@ -1,8 +1,8 @@
 // kvant run --session FILE and --prompt-cache FILE: a sequence that outlives the program, and how a
 // prompt goes on behind it.
 //
-// One process at a time uses a file. What is saved there is replaced only by a whole new file, and
-// tokens are dropped from it only where an option says so.
+// One process at a time uses a file. Only a whole new file replaces a saved one, and tokens are
+// dropped from it only where an option says so.
 #pragma once
 
 #include <optional>

@@ -111,7 +111,7 @@ Status SaveText(const ContinueRunOptions& options, const Generation& generation,
   } else if (more < 0) {
     KVANT_TRY(session.Rewind(session.length() + more));
   } else if (more > 0) {
-    // Where there is no room for it, the next run will choose this token again.
+    // Where there is no room for a token, the next run will choose it again.
     const std::span<const TokenId> ids = generation.ids;
     const Status status = session.Append(ids.last(static_cast<size_t>(more)));
     const bool full = !status.ok() && (status.error().code == ErrorCode::kContextFull ||

@@ -21,8 +21,8 @@ struct TextRun {
   bool may_save_part = true;  // a part of the prompt may be saved without anything being lost
 };
 
-// Takes up what was saved, and puts the prompt behind it. With an encoder, the source is read, or
-// is that of the saved text, which goes on at its end. `saved`: null without a file.
+// Loads the saved text and puts the prompt behind it. With an encoder, the source is read, or is
+// that of the saved text, which goes on at its end. `saved`: null without a file.
 Status TakeUp(const RunOptions& options, const std::optional<std::string>& text,
               const SessionLock* saved, TextRun* run);
 

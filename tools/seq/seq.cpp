@@ -1,5 +1,5 @@
-// kvant seq: a program of operations on token sequences, a line of JSON for each. What programs of
-// the library do with Runner can be tried, and failures repeated, from the shell.
+// kvant seq: runs a program of operations on token sequences and prints a line of JSON for each. So
+// calls of Runner can be tried, and failures repeated, from the shell.
 #include "base/result.h"
 #include "kvant/runner.h"
 #include "tools/commands.h"

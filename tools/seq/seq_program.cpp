@@ -178,7 +178,7 @@ class Interpreter {
 
   enum class AddSpecial : uint8_t { kNo, kYes };
 
-  // The ids behind the first two words, or those of a text in quotes.
+  // The ids behind the first two words, or the ids of a text in quotes.
   Result<std::vector<TokenId>> TokensOf(const SeqLine& line, AddSpecial special) const {
     if (line.quoted_last && line.words.size() == 3) {
       return tokenizer_.Encode(line.words.back(),

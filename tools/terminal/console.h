@@ -1,8 +1,8 @@
 // The program's side of the terminal: results to stdout, everything else to stderr, signals.
 //
 // stdout carries only the result. A reader that goes away (`kvant run … | head -1`) ends the
-// program quietly with success; any other failure to write is an error. What cannot be written to
-// stderr is lost, and the work goes on. Errors are one line.
+// program quietly with success; any other failure to write is an error. Text that cannot be written
+// to stderr is lost, and the work goes on. Errors are one line.
 #pragma once
 
 #include <atomic>
@@ -78,7 +78,7 @@ enum class StatusUse : uint8_t {
   kShown,  // if stderr is a terminal
 };
 
-// A line on stderr that is overwritten as work proceeds; nothing if stderr is no terminal. What is
+// A line on stderr that is overwritten as work proceeds; nothing if stderr is no terminal. A line
 // wider than the terminal is cut off, since a line that wraps could not be overwritten.
 class StatusLine {
  public:

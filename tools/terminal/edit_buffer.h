@@ -46,7 +46,7 @@ class EditBuffer {
   size_t cursor_ = 0;
 };
 
-// Where the text lies on rows of `columns` columns; no cluster is cut.
+// The layout of the text on rows of `columns` columns; no cluster is cut.
 struct EditLayout {
   struct Row {
     size_t begin = 0;  // bytes [begin, end) of the text, its line break excluded

@@ -43,7 +43,7 @@ void InputHistory::Add(const std::string& entry) {
   std::error_code error;
   const auto size = std::filesystem::file_size(path_, error);
   const int anew = !error && size > kHistoryFileBytesMax / 2 ? O_TRUNC : 0;
-  // For its owner alone: people type what concerns nobody else.
+  // The file is for its owner alone: people type what concerns nobody else.
   const int fd = open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | anew, 0600);
   if (fd < 0) return;
   std::string text;

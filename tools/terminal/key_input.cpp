@@ -125,7 +125,7 @@ std::optional<Key> KeyDecoder::TakeSequence(Pause pause) {
   return Cut(end + 1, found == kSequenceKeys.end() ? KeyKind::kUnknown : found->kind);
 }
 
-// A paste is a key as a whole. Terminals send its line breaks as those of the Enter key.
+// A paste is a key as a whole. Terminals send its line breaks as they send the Enter key.
 std::optional<Key> KeyDecoder::TakePaste() {
   const size_t end = pending_.find(kPasteEnd);
   if (end == std::string::npos) return std::nullopt;

@@ -264,8 +264,8 @@ size_t LineEditor::TextWidth() const {
 
 EditLayout LineEditor::Layout() const { return LayOut(buffer_, TextWidth()); }
 
-// From where the cursor was drawn to the first row. Where the terminal has become narrower, rows
-// that were wider are taken to have been wrapped by it.
+// Moves from the drawn cursor to the first row. Where the terminal has become narrower, it is taken
+// to have wrapped the rows that were wider.
 std::string LineEditor::ToFirstRow() const {
   size_t up = drawn_column_ / columns_;
   for (size_t row = 0; row < drawn_row_ && row < drawn_.size(); ++row) {

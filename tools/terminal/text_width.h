@@ -1,8 +1,8 @@
 // Columns that text takes on a terminal, and where its characters begin.
 //
 // A character here is what people see as one: a grapheme cluster of Unicode, such as a letter with
-// its accents or an emoji of several code points. What a terminal obeys (control characters) is
-// counted as the escape that Visible shows in its place.
+// its accents or an emoji of several code points. A control character counts as the escape that
+// Visible shows in its place.
 //
 // Thread-safety: pure.
 #pragma once
@@ -31,7 +31,7 @@ size_t NextCluster(std::string_view text, size_t at);
 // The columns of a text of one line.
 size_t TextColumns(std::string_view text);
 
-// The longest beginning of whole clusters that takes at most so many columns.
+// The longest beginning of whole clusters that takes at most `columns` columns.
 std::string_view CutToColumns(std::string_view text, size_t columns);
 
 }  // namespace kvant::tools
