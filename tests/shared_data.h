@@ -1,6 +1,6 @@
-// Where the tests find data that is not part of the project (trained models, vocabularies, texts):
-// the folder named by KVANT_SHARED, else ../shared beside the source tree. Tests that need it skip
-// with a message when it is absent, and fail where KVANT_SHARED_REQUIRED is 1.
+// Finds data for tests that is not part of the project (trained models, vocabularies, texts): the
+// folder named by KVANT_SHARED, else ../shared beside the source tree. Tests that need it skip with
+// a message when it is absent, and fail where KVANT_SHARED_REQUIRED is 1.
 #pragma once
 
 #include <cstdlib>

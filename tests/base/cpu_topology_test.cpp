@@ -20,8 +20,8 @@
 namespace kvant {
 namespace {
 
-// Nodes with so many cores each and so many CPUs a core; as on most servers, the first CPUs of all
-// cores come before their siblings.
+// A machine with a number of cores in each node and of CPUs in each core. As on most servers, the
+// first CPUs of all cores come before their siblings.
 class MadeUpMachine {
  public:
   MadeUpMachine(int nodes, int cores, int siblings) : siblings_(siblings), all_(nodes * cores) {

@@ -75,8 +75,8 @@ TEST_P(HalfTest, EveryValueComesBack) {
   }
 }
 
-// Round to nearest, ties to even, by searching all non-negative finite values. What would be the
-// next value above the greatest stands for infinity, as IEEE 754 defines overflow.
+// Round to nearest, ties to even, by searching all non-negative finite values. The value that would
+// follow the greatest stands for infinity, as IEEE 754 defines overflow.
 class NearestSearch {
  public:
   explicit NearestSearch(const Format& format) {

@@ -43,8 +43,8 @@ struct Shape {
   int query_dim() const { return key_form == KeyForm::kValueFirst ? v_dim + k_dim : k_dim; }
 };
 
-// The cache of one kv head in runs of the given lengths (multiples of 16, repeated in turn), each
-// run in memory of its own that ends with the run.
+// The cache of one kv head in runs of the given lengths (multiples of 16, repeated cyclically),
+// each run in memory of its own that ends with the run.
 class Cache {
  public:
   Cache(const Shape& shape, std::vector<int64_t> run_lengths) : shape_(shape) {

@@ -1,5 +1,5 @@
-// Attention of rows that do not all see the same, in masked runs and hidden positions, and of tasks
-// in parts: equal bits however the work is cut.
+// Tests attention of rows that see different positions, in masked runs and with hidden positions,
+// and of tasks in parts: bits are equal however the work is cut.
 #include <algorithm>
 #include <limits>
 #include <memory>

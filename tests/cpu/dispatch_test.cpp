@@ -74,7 +74,7 @@ TEST(Dispatch, GivesTheNamedTableOrTheReason) {
   }
 }
 
-// As Linux may refuse tiles to a process.
+// Linux may refuse tiles to a process in this way.
 TEST(Dispatch, AnInstructionSetWithoutATableIsNotSupported) {
   const auto no_table = []() -> const KernelTable* { return nullptr; };
   const auto [report, kernels] = Ask({"refused", true, {}, no_table}, DetectCpuFeatures());

@@ -234,8 +234,8 @@ TEST_P(MatMulInvarianceTest, AddIsSetThenOneAddition) {
   }
 }
 
-// Activations that an earlier call left in the scratch serve only calls that want the same. Each
-// loop ends where it began, so that calls differ from the one before in one thing alone.
+// Activations that an earlier call left in the scratch serve only calls with equal activations.
+// Each loop ends where it began, so that a call differs from the one before in one thing alone.
 TEST_P(MatMulInvarianceTest, ArrangedActivationsGiveTheSameBits) {
   constexpr int64_t kRows = 5;
   constexpr int64_t kCols = 512;
@@ -294,8 +294,8 @@ TEST_P(MatMulInvarianceTest, OutputsBetweenStridesStay) {
   }
 }
 
-// Rows [6, row_end) of one matrix and as many of another from `shift` rows later on, as a pair:
-// each token's products come once, in stretches that begin where they may.
+// Multiplies rows [6, row_end) of one matrix and the rows of another that lie `shift` rows further,
+// as a pair: each token's products come once, in stretches that begin where they may.
 TEST_P(MatMulInvarianceTest, PairsHaveTheBitsOfEachMatrixAlone) {
   constexpr int64_t kFirst = 6;
   constexpr int64_t kShift = 3;

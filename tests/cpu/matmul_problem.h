@@ -1,9 +1,9 @@
 // A matrix product with random operands in exactly sized buffers, most with a guarded end, and its
 // double-precision reference: shared by the tests and the kernel benchmark.
 //
-// The reference multiplies the decoded weights with the very numbers that the kernel reads: the
-// floats, or the activations in the records, and where these are bfloat16 the rounded weights. What
-// remains is the rounding of the kernel's float sums, which ErrorBound() bounds.
+// The reference multiplies the decoded weights with the values that the kernel reads: floats, or
+// the activations in the records; where records are bfloat16, weights are rounded as well. So only
+// the rounding of the kernel's float sums remains, which ErrorBound() bounds.
 #pragma once
 
 #include <algorithm>
@@ -116,7 +116,7 @@ class MatMulProblem {
   void Quantize(const KernelTable& kernels, int64_t token) {
     kernels.Quantize(TokenCountOf(tokens_), FloatRow(token), cols_, Record(token));
   }
-  // Gives all activations of a token's record the same code and the scale 1.
+  // Gives all activations of a token's record the code `code` and the scale 1.
   void SetActivations(int64_t token, int8_t code) {
     const ActivationRow record = Record(token);
     if (form_ == ActivationForm::kBf16) {
@@ -164,7 +164,7 @@ class MatMulProblem {
     return task;
   }
 
-  // As the engine does it.
+  // Multiplies as the engine does it.
   void Multiply(MatMulTask task) const {
     task.count = TokenCountOf(task.tokens);
     const bool many = task.count == TokenCount::kMany && kernel_.run_many != nullptr;

@@ -111,7 +111,7 @@ constexpr ActivationReference kActivationReferences[] = {
      [](double, double) { return 0.0; }},
     {Activation::kReluSquared, [](double x) { return x > 0 ? x * x : 0.0; },
      [](double, double value) { return kRounding * value; }},
-    // As SiLU, and the rounding of an exponent.
+    // The roundings of SiLU, and that of an exponent.
     {Activation::kSwigluClamped,
      [](double x) {
        const double gate = std::min(x, 7.0);
@@ -267,8 +267,8 @@ TEST_P(Rows, GeluMultiplyIsWithinItsRoundings) {
       const double x = gate[i];
       const double u = root * (x + 0.044715 * x * x * x);
       expected.push_back(0.5 * x * (1.0 + std::tanh(u)) * double{up[i]});
-      // As for SiLU, and four roundings of the exponent 2 u, which the exponential makes relative
-      // ones. tanh(u) near -1 takes digits from the expected value itself.
+      // The roundings of SiLU, and four roundings of the exponent 2 u, which the exponential makes
+      // relative ones. tanh(u) near -1 takes digits from the expected value itself.
       const double roundings = 2 * 2 + 3 + 4 * std::abs(2 * u);
       bound.push_back(roundings * kRounding * 1.01 * std::abs(expected.back()) +
                       1e-15 * std::abs(x * double{up[i]}));

@@ -208,7 +208,7 @@ class Case {
   Tables TablesOf(const std::vector<size_t>& parts, int first_row) const;
   std::vector<float> Attend(const std::vector<size_t>& parts, const std::vector<float>& input,
                             int first_row = 0) const;
-  // In all ways of cutting the work that a device may choose, which give the same `results`.
+  // Runs all ways of cutting the work that a device may choose; they must give equal `results`.
   void RunTiles(AttentionParams params, int pieces, int piece_rows,
                 std::vector<float>& results) const;
   // On the device itself.

@@ -271,8 +271,9 @@ TEST(Offload, LayersThatDoNotFitStayWithTheCpu) {
   EXPECT_FALSE(Runner::Create(model, options).ok());
 }
 
-// Five spans: prompts in passes of many and of few rows, and as many sequences as share a pass, on
-// a device that has nothing beyond the plan. Without the last byte it has room for one layer less.
+// Runs prompts in passes of many and of few rows over five spans, and as many sequences as share a
+// pass, on a device that has no memory beyond the plan. Without the last byte it has room for one
+// layer less.
 TEST(Offload, PassesTakeNoMoreMemoryThanPlanned) {
   const EmulatedDriver driver;
   TinyShape shape = MixedShape(33);

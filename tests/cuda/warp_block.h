@@ -21,7 +21,7 @@ enum class WarpOrder : uint8_t {
   kDescending,  // the same from the last one on
 };
 
-// Where the warps of a thread block meet.
+// The point where the warps of a thread block meet.
 class WarpMeeting {
  public:
   WarpMeeting(int warps, WarpOrder order)
@@ -92,7 +92,7 @@ class WarpBlock : public HostBlock {
   WarpMeeting& meeting_;
 };
 
-// Runs kernel(block) for the thread block `block` of so many threads.
+// Runs kernel(block) for all threads of the thread block `block`.
 template <class Kernel>
 void RunThreadBlock(HostBlock& block, int threads, WarpOrder order, const Kernel& kernel) {
   if (order == WarpOrder::kTogether) {

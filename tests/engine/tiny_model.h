@@ -1,7 +1,7 @@
 // Random-weight models that the tests write themselves, through the project's own GGUF writer: any
-// shape, type and window, with a vocabulary of bytes. What those of llama and phi3 compute is
-// checked against a double-precision forward pass; those of gemma3 have layers with and without a
-// window in one model, and gemma3_test.cpp compares that family with another program.
+// shape, type and window, with a vocabulary of bytes. Models of llama and phi3 are checked against
+// a double-precision forward pass. Models of gemma3 have layers with and without a window, and
+// gemma3_test.cpp compares that family with another program.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ struct TinyShape {
   std::map<std::string, uint32_t> extra = {};  // metadata, instead of or beside what follows
 };
 
-// Layers with this window and layers that see all positions, in turn.
+// Layers with this window alternate with layers that see all positions.
 inline TinyShape MixedShape(int64_t window) {
   TinyShape shape;
   shape.arch = "gemma3";
@@ -154,7 +154,7 @@ class TinyModelWriter {
     }
     AddMatrix(prefix + "attn_kv_a_mqa.weight", shape_.dim, latent.latent + latent.rope);
     AddVector(prefix + "attn_kv_a_norm.weight", latent.latent);
-    // The rows of keys, then of values of each head; the matrices of heads hold the same numbers.
+    // The rows of keys, then of values of each head; the matrices of heads hold these values.
     const int64_t r = latent.latent;
     const int64_t head_rows = nope + latent.v_dim;
     const std::vector<float> kv = RandomValues(r * shape_.heads * head_rows,

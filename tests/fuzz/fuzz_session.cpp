@@ -29,7 +29,7 @@ namespace {
 using namespace kvant;
 using namespace kvant::kv;
 
-// As in make_session_seeds.py.
+// The fingerprint of make_session_seeds.py.
 constexpr uint64_t kFingerprint = 7;
 constexpr int64_t kVocab = 5;
 constexpr int64_t kContext = 400;
@@ -64,7 +64,7 @@ Cache MakeCache(uint8_t kind) {
   return std::move(*cache);
 }
 
-// As an encoder of tokens would say.
+// Answers as an encoder of tokens would.
 Result<int64_t> CheckSource(SourceKind kind, std::span<const std::byte> input) {
   const auto count = static_cast<int64_t>(input.size() / sizeof(TokenId));
   if (kind == SourceKind::kTokens && count > 0 && count <= kSource) return count;

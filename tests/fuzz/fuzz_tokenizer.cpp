@@ -143,7 +143,7 @@ bool IsOneLine(std::string_view message) {
   return std::none_of(message.begin(), message.end(), [](char c) { return c >= 0 && c < ' '; });
 }
 
-// A stream shows the same whatever pieces the bytes come in.
+// A stream shows equal text whatever pieces the bytes come in.
 void CheckStream(std::string_view bytes) {
   kvant::Utf8Stream whole;
   std::string expected = whole.Push(bytes);

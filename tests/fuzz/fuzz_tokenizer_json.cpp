@@ -1,5 +1,5 @@
 // Fuzzes the conversion of vocabularies: tokenizer.json where the input starts with a brace, else
-// tokenizer.model. What is accepted has a text and a type for every token.
+// tokenizer.model. A vocabulary that is accepted has a text and a type for every token.
 #include <cstdint>
 #include <span>
 #include <string_view>

@@ -74,7 +74,7 @@ TEST(Encode, LeavesNoMoreErrorThanGgml) {
   }
 }
 
-// Rows of so many values, which may have a factor each.
+// Encodes and decodes rows of `columns` values; every row may have a factor of its own.
 std::vector<float> RoundTripRows(const FormatTraits& format, const std::vector<float>& values,
                                  size_t columns, const float* importance) {
   std::vector<float> decoded;

@@ -68,7 +68,7 @@ TEST(GridMinima, CoverEachPointOnce) {
   ExpectRunsOfAll(kIq3SGrid, kIq3SLevels);
 }
 
-// As many minima as a search takes for all points would be of no use.
+// Minima would be of no use if there were as many as a search of all points takes.
 TEST(GridMinima, AreFewerThanPoints) {
   auto minima = [](const auto& grid) {
     const auto& of_grid = MinimaOf(grid);

@@ -1,4 +1,4 @@
-// Interleaved rows against what ik_llama.cpp makes of the same numbers in a plain type, and against
+// Compares interleaved rows with what ik_llama.cpp makes of equal values in a plain type, and with
 // its own conversion where it has no plain type.
 #include "quant/interleaved/interleaved.h"
 

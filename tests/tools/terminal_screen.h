@@ -15,7 +15,7 @@ class TerminalScreen {
  public:
   explicit TerminalScreen(size_t columns) : columns_(columns) {}
 
-  // As a terminal that wraps nothing anew: rows stay as they are.
+  // Changes the width as a terminal that wraps nothing anew: rows stay as they are.
   void SetColumns(size_t columns) { columns_ = columns; }
 
   void Show(std::string_view bytes) {

@@ -96,7 +96,7 @@ class BartG2p : public testing::Test {
     return texts;
   }
 
-  // Every so many words of the dictionary, without what transformers makes of them.
+  // Every `every`-th word of the dictionary, without the result of transformers.
   std::vector<Word> Dictionary(size_t every) const {
     const auto words =
         nlohmann::ordered_json::parse(std::ifstream(SharedPath("models/bart-g2p/us_gold.json")));

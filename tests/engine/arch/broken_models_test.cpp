@@ -90,7 +90,8 @@ bool IsOptional(std::string_view model, const std::string& kind) {
   return kind.ends_with(".bias") || kOptional.contains(kind);
 }
 
-// Whose number of rows is the model's: the vocabulary, and the positions that it has learned.
+// Whether the model takes a size from the tensor's number of rows: that of the vocabulary, or that
+// of the learned positions.
 bool CountsRows(std::string_view model, std::string_view kind) {
   // The positions of an encoder that reads frames follow from how many of these there are.
   if (kind == "enc.position_embd.weight") return !model.starts_with(kSeededSpeech);
@@ -98,7 +99,8 @@ bool CountsRows(std::string_view model, std::string_view kind) {
          kind == "dec.position_embd.weight";
 }
 
-// The names by which an error may call an absent tensor: another form of the same matrices.
+// The names by which an error may call an absent tensor, those of other forms of its matrices
+// included.
 std::vector<std::string> NamesOf(const std::string& kind) {
   std::vector<std::string> names = {kind.substr(0, kind.find(".weight"))};
   for (const std::string_view stack : {"enc.", "dec."}) {

@@ -58,7 +58,8 @@ std::optional<nlohmann::json> SeededConfig(const arch::HfFamily& family) {
       config["moe_intermediate_size"] = config["hidden_size_per_layer_input"] = 256;
       config["num_kv_shared_layers"] = 2;
     }
-    // Lists of factors, of which the reference knows one; they have as many numbers as heads pairs.
+    // Scaling may have two lists of factors; the reference knows one. A list has a factor for each
+    // pair of a head's dimensions.
     const auto scaling = config.find("rope_scaling");
     const bool by_lists = scaling != config.end() && scaling->contains("long_factor");
     if (by_lists) config.erase("rope_scaling");

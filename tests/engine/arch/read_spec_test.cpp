@@ -79,7 +79,7 @@ TEST(ReadSpec, WindowsMayBeGivenLayerByLayer) {
               HasSubstr("sliding_window_pattern: expected 2 booleans"));
 }
 
-// As old files and those of other converters have it.
+// Old files, and files of other converters, have it so.
 TEST(ReadSpec, AScalingFactorWithoutATypeIsLinear) {
   auto spec =
       ReadSpecOf([](GgufWriter& writer) { writer.AddF32("llama.rope.scaling.factor", 4.0f); });

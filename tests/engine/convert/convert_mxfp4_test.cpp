@@ -1,5 +1,5 @@
-// gpt-oss from folders whose experts are in MXFP4: the file has the numbers that the definition of
-// the folder's blocks gives, and computes what it computes from the same numbers as floats.
+// gpt-oss from folders whose experts are in MXFP4: the file has the values that the definition of
+// the folder's blocks gives, and gives the logits of a file with these values as floats.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

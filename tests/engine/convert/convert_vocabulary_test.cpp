@@ -65,7 +65,7 @@ std::string Name(const json& pre_tokenizer, const json& normalizer = nullptr,
   return name.ok() ? *name : name.error().message;
 }
 
-// As published: Llama 3 and Qwen 2 differ in how many digits make a word.
+// The published expressions: Llama 3 and Qwen 2 differ in how many digits make a word.
 constexpr const char* kLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
     R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";

@@ -240,8 +240,7 @@ TEST(TranslatorFiles, MariansLanguagesStandInFrontOfTheSource) {
   EXPECT_EQ(*EncodeSource(*model, *named, "Hello"), *EncodeSource(*model, *plain, ">>fr<< Hello"));
 }
 
-// The rows of both embeddings need not be as many. Those that both models have give the same
-// logits.
+// Both embeddings may differ in their number of rows. Rows that both models have give equal logits.
 TEST(TranslatorFiles, TwoVocabulariesHaveTheirOwnSizes) {
   constexpr int kMore = 7;
   const TranslatorFolder same("marian-two");

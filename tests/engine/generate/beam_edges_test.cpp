@@ -1,4 +1,4 @@
-// Where a beam search ends and what it says then: rules that only few texts meet.
+// Tests where a beam search ends and what it reports then: rules that only few texts meet.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -296,7 +296,7 @@ TEST(Draft, CancelledInTheMiddleKeepsTheBeginning) {
   std::atomic<bool> cancel{false};
   const auto same = DraftOf(request.model, KvType::kF16);
   for (const size_t shown_max : {1, 4, 30}) {
-    // By the flag, which a token of the text sets; then by the text function itself.
+    // Cancels by the flag, which a token of the text sets, then by the text function itself.
     for (const bool by_flag : {true, false}) {
       cancel = false;
       request.generate.cancel = &cancel;

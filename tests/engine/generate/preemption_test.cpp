@@ -1,5 +1,6 @@
-// Requests that wait for memory and are computed again: each row in a pass of the same kind, few
-// rows or many, as the first time, also where known blocks were given up meanwhile.
+// Tests requests that wait for memory and are computed again: each row is computed in the kind of
+// pass, few rows or many, that it had the first time, also where known blocks were given up
+// meanwhile.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -47,7 +48,7 @@ class RowHost final : public SequenceHost {
     rows.at(id).assign(static_cast<size_t>(reused), RowCount::kMany);
     return reused;
   }
-  // As Runner cuts an input into passes.
+  // Cuts an input into passes as Runner does.
   Status Step(std::span<const StepInput> inputs, const StepOptions&) override {
     if (inputs.size() > 1 && std::exchange(full, false)) {
       return Error{ErrorCode::kOutOfMemory, "full"};
@@ -111,7 +112,8 @@ class TokenRequest final : public Request {
   size_t count_;
 };
 
-// Polls until the request has a sequence of so many rows at least, which it returns.
+// Polls until the request has a sequence of at least `least` rows, and returns the kinds of pass of
+// its rows.
 std::vector<RowCount> RowsOf(Scheduler& scheduler, const RowHost& host, const TokenRequest& request,
                              int64_t least) {
   for (int rounds = 0; rounds < 1000; ++rounds) {
@@ -180,7 +182,7 @@ TEST(Preemption, AForkedPromptIsComputedAsTheFirstTime) {
   }
 }
 
-// Logits of the sequences that hold at least so many tokens, by their number of tokens.
+// Logits of the sequences that hold at least `least` tokens, by their number of tokens.
 void Collect(const Runner& runner, int64_t least, std::map<int64_t, std::vector<float>>& found) {
   for (SequenceId id = 0; id < 4; ++id) {
     if (runner.length(id) < least || runner.logits(id).empty()) continue;

@@ -41,7 +41,8 @@ TEST(PromptCuts, PiecesOfLongChunksAreLongAndPiecesOfShortOnesShort) {
           ASSERT_GE(piece, 1);
           ASSERT_LE(done + piece, alone.end);
           ASSERT_EQ(piece > 63, alone.end - alone.begin > 63) << total << " " << done;
-          // As little more than asked for as can be: a long piece, and what is too short to be one.
+          // The piece is as little longer than asked for as can be: a long piece, and a rest that
+          // is too short to be one.
           if (alone.end - alone.begin > 63) {
             ASSERT_LE(piece, std::max<int64_t>(limit, 64) + 63);
           } else {

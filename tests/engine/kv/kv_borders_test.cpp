@@ -1,5 +1,6 @@
-// Where operations on the block cache end, to the position and to the block: what a step that is
-// given up leaves, what a budget of exactly the need grants, and what is filled when it is freed.
+// Tests the borders of operations on the block cache, to the position and to the block: what a step
+// that is given up leaves, what a budget of exactly the need grants, and which blocks are filled
+// when they are freed.
 #include <gtest/gtest.h>
 
 #include <algorithm>

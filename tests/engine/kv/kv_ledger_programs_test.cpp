@@ -57,8 +57,8 @@ struct NaiveRows {
 
 class LedgerProgram {
  public:
-  // The pools hold what the policies say that so many sequences need, and what is kept on top:
-  // checkpoints, sources. A tight program has less.
+  // The pools hold the blocks that the policies say kLedgerSequences sequences need, and those of
+  // checkpoints and sources. A tight program has less.
   LedgerProgram(std::vector<GroupKind> kinds, bool tight, uint32_t seed)
       : kinds_(std::move(kinds)), tight_(tight), random_(seed), ledger_(MakeLedger()) {
     for (int s = 0; s < kLedgerSequences; ++s) real_.push_back(ledger_.NewSequence());
@@ -158,8 +158,8 @@ class LedgerProgram {
     }
   }
 
-  // New rows for some sequences at once; now and then the step is given up. What CheckRoom grants
-  // is there; what it refuses is left alone.
+  // New rows for some sequences at once; now and then the step is given up. A step that CheckRoom
+  // grants finds its room; one that it refuses is left alone.
   void Step() {
     std::vector<Growth> growths;
     std::vector<size_t> members;

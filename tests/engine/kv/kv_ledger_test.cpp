@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kPolicyContext = 900;
 
-// Whether a sequence grows to the context in passes of `chunk` tokens with so many blocks, also
+// Whether a sequence grows to the context in passes of `chunk` tokens with `blocks` blocks, also
 // where a first pass of `offset` tokens moves the others' borders.
 bool Grows(const GroupKind& kind, int64_t blocks, int64_t chunk, int64_t offset) {
   Lists lists;
@@ -143,8 +143,8 @@ TEST(KvLedger, AReplayBeginsWhereTheRowsThatAreKeptBegin) {
   }
 }
 
-// A replay beside a sequence that holds all of its blocks takes so many as are planned for it; with
-// one block less it finds no room at some length.
+// A replay beside a sequence that holds all of its blocks takes as many blocks as are planned for
+// the replay. With one block less it finds no room at some length.
 TEST(KvLedger, TheRoomOfAReplayIsExact) {
   std::vector<GroupKind> kinds;
   for (const int64_t window : {1, 2, 3, 31, 32, 33, 34, 35, 64, 65, 66, 67, 100}) {

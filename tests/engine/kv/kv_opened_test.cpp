@@ -115,7 +115,8 @@ Cache MakeCache(const StoreMaker& maker) {
   return std::move(*cache);
 }
 
-// Does the same to a cache whatever its store is, and remembers what can be read of it.
+// Runs one story of operations on a cache, whatever its store is, and remembers what can be read of
+// the cache.
 class Story {
  public:
   Story(const StoreMaker& maker, std::string path)

@@ -1,5 +1,5 @@
-// Caches as tensors: against what Hugging Face transformers holds after the same tokens
-// (tests/reference/make_kv_fixtures.py), and there and back in every layout.
+// Compares caches as tensors with what Hugging Face transformers holds after equal tokens
+// (tests/reference/make_kv_fixtures.py), and converts them there and back in every layout.
 #include "kvant/kv_tensors.h"
 
 #include <gtest/gtest.h>

@@ -38,7 +38,7 @@ struct Saved {
   std::vector<SequenceId> ids;
 };
 
-// Layers without a window, with it, and of both kinds in turn.
+// Layers without a window, layers with one, and both kinds alternately.
 enum class Layers : uint8_t { kFull, kWindow, kMixed };
 
 TinyShape ShapeOf(Layers layers) {
@@ -153,8 +153,9 @@ class CraftedSessionFile : public testing::Test {
 
   SessionFields Fields() const { return {bytes_, kTinyVocab}; }
 
-  // Loads what was changed and returns the refusal, which names the file and leaves no trace. What
-  // is accepted against expectation is used, so that a sanitizer or the system sees where it leads.
+  // Loads what was changed and returns the refusal, which names the file and leaves no trace. A
+  // file that is accepted against expectation is used, so that a sanitizer or the system sees where
+  // it leads.
   std::string Refusal(SessionFields fields) {
     fields.Seal();
     WriteFile(path_, std::as_bytes(std::span(fields.bytes())));

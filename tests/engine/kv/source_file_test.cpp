@@ -111,7 +111,7 @@ TEST_P(SourceFile, ContinuesWithTheSameBits) {
   }
 }
 
-// A file's source is that of the runner where the input is the same, and is found by its input
+// A source of a file becomes the runner's source with equal input, and is found by its input
 // afterwards; its rows are in the file once.
 TEST_P(SourceFile, SourcesAreSharedWithThoseThatAreThere) {
   const auto runner = Open();

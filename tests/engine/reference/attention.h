@@ -104,7 +104,7 @@ class ReferenceAttention {
     return queries;
   }
 
-  // Where the biases of a fused matrix lie apart.
+  // Adds the biases of a fused matrix where they are tensors of their own.
   void AddBias(const char* name, double* values) {
     if (!weights_.Has(prefix_ + name)) return;
     for (const double bias : weights_.Get(prefix_ + name)) *values++ += bias;
@@ -178,7 +178,7 @@ class ReferenceAttention {
     return weights_.Get(name)[static_cast<size_t>(bucket * spec_.heads + head)];
   }
 
-  // The end of the positions that position t of so many sees.
+  // The end of the positions that position t of `all` positions sees.
   size_t EndSeen(size_t t, size_t all) const {
     return spec_.mask.kind == arch::MaskKind::kAll ? all : t + 1;
   }

@@ -1,5 +1,5 @@
-// The block arch::CrossAttention in plain loops, from the formula in its header. What the encoder
-// gave is kept under "encoded".
+// The block arch::CrossAttention in plain loops, from the formula in its header. The encoder's
+// output is kept under "encoded".
 #pragma once
 
 #include <cmath>

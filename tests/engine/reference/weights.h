@@ -90,7 +90,7 @@ class ReferenceWeights {
     return out;
   }
 
-  // In place, without a bias.
+  // Norms in place, without a bias.
   static void NormVector(arch::NormKind kind, double epsilon, const double* weight, size_t count,
                          double* values) {
     double mean = 0;
@@ -109,7 +109,8 @@ class ReferenceWeights {
   const std::map<std::string, Vector>& input_squares() const { return squares_; }
 
  private:
-  // By pointers, because tests are compiled without what would make vectors' operators free.
+  // Takes pointers, because tests are compiled without optimisation, and vectors' operators cost
+  // time then.
   static void AddProducts(const double* matrix, double scale, const Vector& in, Vector& out) {
     const double* values = in.data();
     const size_t columns = in.size();

@@ -27,7 +27,7 @@ Prompts RaggedPrompts() {
   return prompts;
 }
 
-// With these some searches end after a few steps and others never.
+// With these end tokens some searches end after a few steps and others never.
 BeamOptions ManyEnds(int32_t beams, int64_t max_new_tokens) {
   BeamOptions options = Beams(beams, max_new_tokens);
   for (TokenId token = 100; token < 120; ++token) options.end_tokens.push_back(token);
@@ -77,8 +77,8 @@ TEST_P(Combinations, ContinuousBatchingAndBeams) {  // continuous batching + bea
   }
 }
 
-// Whatever else is on or off, the same bits. In one run: windows, the
-// type of the cache, beams, several prompts, known prefixes, poison, checks, committed memory.
+// The bits are equal whatever else is on or off. One run has: windows, the type of the cache,
+// beams, several prompts, known prefixes, poison, checks, committed memory.
 TEST_P(Combinations, EverythingAtOnceChangesNothing) {
   const auto model = OpenModel();
   Prompts prompts = {RandomTokens(150, 1), RandomTokens(40, 2)};
@@ -190,8 +190,8 @@ TEST_P(Combinations, SamplesInBatchesAreThoseOfSingleRuns) {
   }
 }
 
-// Where the memory of the cache ends, requests wait and begin anew; the texts are the same, each
-// comes once, and a text that is alone ends there.
+// Where the memory of the cache ends, requests wait and begin anew; texts do not change, each comes
+// once, and a text that is alone ends there.
 TEST_P(Combinations, BatchesInLittleMemoryGiveTheSameTexts) {
   const auto model = OpenModel();
   BatchOptions options;

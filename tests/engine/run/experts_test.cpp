@@ -77,7 +77,7 @@ struct RoutingCase {
   const char* name;
   TinyExperts experts;
   std::map<std::string, uint32_t> extra;
-  // Which says how groups are scored: by their best expert, or by their two best.
+  // The family decides how groups are scored: by their best expert, or by their two best.
   std::string arch = "llama";
 };
 

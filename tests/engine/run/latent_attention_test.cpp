@@ -144,8 +144,8 @@ TEST_P(LatentReference, BothFormsAgreeWithTheReference) {
 }
 
 // Random shapes, over more than a span, in all formats of the cache. Other products have one
-// arithmetic here, so the forms read the same numbers in the cache, and only roundings of floats
-// lie between them; but queries meet q8 rows as codes, and only in one form.
+// arithmetic here, so both forms read equal values in the cache and differ by roundings of floats
+// only. But queries meet q8 rows as codes in one form alone.
 TEST(LatentForms, AgreeOverManyShapes) {
   std::mt19937 random(8);
   for (int i = 0; i < 24; ++i) {
@@ -356,8 +356,8 @@ TEST(LatentWork, IsThatOfTheForm) {
 
 // ---- Importances --------------------------------------------------------------------------------
 
-// By what each head's matrices are multiplied with; where keys and values have one matrix, by the
-// latents.
+// Importances come from the values that each head's matrices are multiplied with; where keys and
+// values have one matrix, from the latents.
 TEST(LatentImportances, AreThoseOfEachHead) {
   for (const bool together : {false, true}) {
     TinyShape shape = ExpandedShape();

@@ -1,5 +1,5 @@
-// Where operations on sequences end: moves that begin at the border of a block or behind a window,
-// rewinds to nothing, and steps of many passes in almost enough memory.
+// Tests the borders of operations on sequences: moves that begin at the border of a block or behind
+// a window, rewinds to nothing, and steps of many passes in almost enough memory.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -238,9 +238,9 @@ TEST(RunnerBorder, AMoveBehindAWindowShowsNothingThatWasDropped) {
   }
 }
 
-// Keys that move are turned by the frequencies of their own layer: compared in double precision,
-// with the two rotary bases of tiny_model.h. Values stay what they are.
-// The parameter is how many last tokens move; the old places of 100 overlap with the new ones.
+// Keys that move are rotated by the frequencies of their own layer. They are compared in double
+// precision, with the two rotary bases of tiny_model.h. Values stay as they are. The parameter is
+// the number of last tokens that move; the old places of 100 tokens overlap with the new ones.
 class RunnerMoves : public testing::TestWithParam<int64_t> {};
 INSTANTIATE_TEST_SUITE_P(LastTokens, RunnerMoves, testing::Values(50, 100));
 

@@ -178,7 +178,7 @@ TEST(RunnerContract, AStepCancelledInALaterPassKeepsItsCompletePasses) {
     EXPECT_EQ(std::ssize(runner.tokens(id)), length);
     EXPECT_EQ(runner.logits(id).empty(), !status.ok()) << at;
     EXPECT_EQ(length == 60, status.ok()) << at;
-    // It goes on from there as if nothing had happened.
+    // The sequence goes on from there as if nothing had happened.
     if (at % 7 == 0 && !status.ok()) {
       ExpectOk(runner.Append(id, std::span(tokens).subspan(static_cast<size_t>(length))));
       EXPECT_EQ(MaxDifference(runner.logits(id), expected), 0.0);

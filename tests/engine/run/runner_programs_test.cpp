@@ -1,6 +1,6 @@
-// Random programs of every operation of Runner. What a sequence should hold is a list of what it
-// went through; its logits are compared, bit for bit, with a session that goes through it alone.
-// A program that fails prints itself in the language of `kvant seq`.
+// Random programs of every operation of Runner. A sequence has a list of the operations it went
+// through; its logits are compared, bit for bit, with those of a session that goes through the list
+// alone. A program that fails prints itself in the language of `kvant seq`.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>

@@ -61,8 +61,8 @@ TEST_P(RunnerWindows, RewindsReachBackOverTheSlackAndLessThanABlockMore) {
   EXPECT_EQ(runner->stats().replays, 0u);
 }
 
-// As above, and the bits are those of a sequence that was never longer; memory that was given up is
-// poisoned.
+// A rewind to the limit gives the bits of a sequence that was never longer; memory that was given
+// up is poisoned.
 TEST_P(RunnerWindows, ARewindToTheLimitIsExactAndOneFurtherIsReplayed) {
   const auto model = OpenModel();
   const auto runner = OpenRunner(model, Options(GetParam().type, 2));

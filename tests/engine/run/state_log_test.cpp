@@ -59,7 +59,7 @@ TEST_P(StateLog, ARewindWithinTheLogReplaysNothing) {
   ExpectOk(runner->Rewind(id, 200));
   const uint64_t replayed = runner->stats().tokens_replayed - before.tokens_replayed;
   EXPECT_GT(replayed, 0u);
-  // In passes as large as may be.
+  // The replay runs in passes of the largest size.
   EXPECT_EQ(runner->stats().passes - before.passes,
             (replayed + kSharedRowsMax - 1) / kSharedRowsMax);
   now.resize(200);

@@ -1,5 +1,5 @@
-// Where pre-tokenizers cut, against Hugging Face's tokenizers library (see
-// tests/reference/make_pre_tokenizer_cases.py), and on bytes that are not text.
+// Compares where pre-tokenizers cut with Hugging Face's tokenizers library (see
+// tests/reference/make_pre_tokenizer_cases.py), and cuts bytes that are not text.
 #include <gtest/gtest.h>
 
 #include <fstream>
