@@ -127,7 +127,7 @@ TEST_P(MatMulInvarianceTest, ManyTokensTogetherOrFewer) {
   }
 }
 
-// The backend `own` of cpu/float_gemm.h promises this.
+// The backend `own` of cpu/float_gemm.h promises one arithmetic for any number of tokens.
 TEST_P(MatMulInvarianceTest, FloatsHaveOneArithmeticForAnyNumberOfTokens) {
   for (const char* name : {"F32", "F16", "BF16"}) {
     const MatMulProblem problem(kernels(), *quant::FindFormat(name), 71, 300, 150);
