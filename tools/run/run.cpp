@@ -92,7 +92,7 @@ void AddContinuation(OptionList& list, ContinueRunOptions& options) {
                "");
   list.Text("--draft,--model-draft", &options.draft, "MODEL",
             "Guess several tokens at once with a smaller model, or with 'ngram' from the text "
-            "itself; this is faster and does not change the text");
+            "itself; can be faster, and never changes the text");
   list.Integer("--draft-tokens,--draft-max,--draft-n", &options.draft_tokens, {1, 31},
                "Most tokens to guess at once");
 }
