@@ -8,7 +8,7 @@
 namespace kvant {
 namespace {
 
-// Of 64 draws of 32 bits two are equal with a probability of 5e-7; a constant fails at once.
+// Two of 64 draws of 32 bits are equal with a probability of 5e-7; a constant fails at once.
 TEST(SystemRandom, DrawsDiffer) {
   std::set<uint32_t> draws;
   for (int i = 0; i < 64; ++i) draws.insert(SystemRandom());
