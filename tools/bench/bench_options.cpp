@@ -91,10 +91,8 @@ void AddOtherOptions(OptionList& list, Texts& texts, BenchOptions& options) {
              fmt::format("{}, the performance cores available", DefaultThreadCount()));
   list.Texts(kKvTypeNames, &texts.kv_types, "TYPE", "Type of the KV cache: " + KvTypeNames(),
              "f16");
-  list.Texts(kKTypeNames, &texts.k_types, "TYPE",
-             "Type of the keys in the KV cache, where it differs from --kv-type");
-  list.Texts(kVTypeNames, &texts.v_types, "TYPE",
-             "Type of the values in the KV cache, where it differs from --kv-type");
+  list.Texts(kKTypeNames, &texts.k_types, "TYPE", "Type of the keys alone");
+  list.Texts(kVTypeNames, &texts.v_types, "TYPE", "Type of the values alone");
   options.placement.Add(list);
   options.states.Add(list);
   options.offload.Add(list);

@@ -163,9 +163,9 @@ void SessionGroup::Add(OptionList& list, SessionUse use, const std::string& cont
     log_kv = true;
     return {};
   };
-  list.Checked("--log", take_log, "WHAT",
-               "kv: write a line to stderr for the shape of every layer's cache at each step, and "
-               "for blocks taken, copied and dropped");
+  list.Checked(
+      "--log", take_log, "WHAT",
+      "kv: the shape of every layer's cache at each step, and blocks taken, copied and dropped");
   list.Text("--log-file", &log_file, "FILE", "Write the log to a file", "stderr");
 }
 
@@ -261,10 +261,8 @@ void SessionGroup::AddKvTypes(OptionList& list) {
   list.Group(kRunGroup);
   list.Checked(kKvTypeNames, TakeKvType(&kv_type), "TYPE", "Type of the KV cache: " + KvTypeNames(),
                std::string(KvTypeName(kv_type)));
-  list.Checked(kKTypeNames, TakeKvType(&k_type), "TYPE",
-               "Type of the keys in the KV cache, where it differs from --kv-type");
-  list.Checked(kVTypeNames, TakeKvType(&v_type), "TYPE",
-               "Type of the values in the KV cache, where it differs from --kv-type");
+  list.Checked(kKTypeNames, TakeKvType(&k_type), "TYPE", "Type of the keys alone");
+  list.Checked(kVTypeNames, TakeKvType(&v_type), "TYPE", "Type of the values alone");
   list.Checked(
       "--source-kv-type", TakeKvType(&source_kv_type), "TYPE",
       "For models with an encoder: type of the keys and values that the cache holds of a source",
@@ -411,11 +409,10 @@ Result<std::optional<std::string>> TextGroup::Read(const Positionals& positional
 
 void AddLanguageOptions(OptionList& list, LanguageNames& names) {
   list.Text("--source-lang", &names.source, "LANGUAGE",
-            "For models that translate between several languages: the language of the source, such "
-            "as de_DE or de");
+            "For translators of several languages: the source's language, such as de_DE or de");
   list.Text("--target-lang", &names.target, "LANGUAGE",
-            "For models that translate between several languages: the language of the translation; "
-            "some models read its token in front of the source");
+            "For translators of several languages: the translation's language, which some models "
+            "read in front of the source");
 }
 
 void AddIdleOptions(OptionList& list) {
