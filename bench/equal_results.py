@@ -257,7 +257,7 @@ def make_cases(old, models):
 
 
 def results_of(program, case, folder):
-    """What a case gives with one program: results by name, or the error as the only one."""
+    """The results of a case with one program, by name, or the error as the only one."""
     _, function, model, options, rest = case
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -83,7 +83,7 @@ def peers_of(figures):
 
 
 class Cells:
-    """Of figures of one machine, model, type, kind of test, depth and cache the ones that count: one for each peer, and kvant's own."""
+    """The figures that count of one machine, model, type, kind of test, depth and cache: one for each peer, and kvant's own."""
 
     def __init__(self, figures):
         self.by_peer = {}
@@ -297,7 +297,7 @@ def filled(path, name, lines):
 
 
 def pages(folder):
-    """What every written file should hold: {path: text}."""
+    """The expected content of every written file: {path: text}."""
     figures = read_figures(os.path.join(folder, "results", "figures.csv"))
     tables = [line for machine in unique(f.machine for f in figures if f.depth == 0) for line in table_of(machine, figures)]
     written = {"RESULTS.md": [*summary_of(figures), ""], os.path.join("results", "by-type.md"): tables}

@@ -77,7 +77,7 @@ class Header:
             text_array = kind.replace(" ", "") == "constchar*const*"
             following = split[i + 1] if i + 1 < len(split) else ("", "")
             sized = following[0].strip() in ("size_t", "size_t*") and following[1] == "size" and not text_array
-            # What a caller passes may be bytes in any case; what comes out, or in a callback, may not.
+            # Arguments of a caller may be bytes in any case; results, and arguments of callbacks, may not.
             given = kind.replace(" ", "") == "constchar*" and not self.in_callback
             out.append(self.type_of(kind, sized and not given))
         return out

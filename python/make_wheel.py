@@ -53,7 +53,7 @@ def version_of_project():
 
 
 def files_of(prefix, version):
-    """What the wheel has, {name in the wheel: bytes}, but for RECORD and WHEEL."""
+    """The content of the wheel, {name in the wheel: bytes}, but for RECORD and WHEEL."""
     info, data = f"kvant-{version}.dist-info", f"kvant-{version}.data"
     library = prefix / "lib" / "libkvant.so"
     files = {f"kvant/{path.name}": path.read_bytes() for path in sorted((FOLDER / "kvant").iterdir()) if path.suffix in (".py", ".typed")}

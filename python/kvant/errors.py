@@ -1,4 +1,4 @@
-"""What a failed call raises: a class for each status of the C API, beside the exception of Python that means the same."""
+"""The exceptions of failed calls: a class for each status of the C API, derived from the exception of Python with this meaning as well."""
 
 
 class KvantError(RuntimeError):

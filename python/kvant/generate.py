@@ -46,7 +46,7 @@ class Piece(NamedTuple):
 
 
 class Hypothesis(NamedTuple):
-    """What a beam search found."""
+    """A text that a beam search found."""
 
     text: str
     tokens: np.ndarray  # int32, an end token included

@@ -61,7 +61,7 @@ def _log(line: str) -> None:
 
 
 class GeneratorParams:
-    """What a Generator is to do: options of the search by set_search_options(), and options of its Runner by name, such as
+    """The parameters of a Generator: options of the search by set_search_options(), and options of its Runner by name, such as
     GeneratorParams(model, kv_type="q8", threads=4)."""
 
     def __init__(self, model: Model, **runner_options: Any):
@@ -101,7 +101,7 @@ class GeneratorParams:
 
 
 def _overlay(config: Union[str, bytes, Mapping[str, Any]]) -> "tuple[Dict[str, Any], Dict[str, Any], List[str]]":
-    """What a configuration says of the search and of the runner, and the settings in it that have no effect."""
+    """The settings of a configuration for the search and for the runner, and those that have no effect."""
     data = text_bytes(config) if isinstance(config, (str, bytes)) else json.dumps(config).encode()
     runner = defaults(c.kvant_runner_options)
     unused = owned_bytes("kvant_options_overlay", data, len(data), ctypes.byref(runner), None, None)
@@ -199,7 +199,7 @@ class _Search(Handle):
 
 
 class GeneratorSnapshot:
-    """What a Generator was; see Generator.snapshot()."""
+    """A state of a Generator; see Generator.snapshot()."""
 
     def __init__(self, texts: "list[tuple[Snapshot, Sampler, Optional[int], bool]]"):
         self.texts = texts
@@ -437,7 +437,7 @@ class Generator:
                 text.sampler.accept(text.tokens)
 
     def snapshot(self) -> GeneratorSnapshot:
-        """What the generator is now, to go back to by restore(); it shares all memory."""
+        """The present state of the generator, for restore(); it shares all memory."""
         if self._with_beams:
             raise NotSupportedError("snapshot: not with beams")
         return GeneratorSnapshot([(text.sequence.snapshot(), text.sampler.clone(), text.pending, text.done) for text in self._texts])

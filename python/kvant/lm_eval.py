@@ -83,7 +83,7 @@ class KvantLM(LM):
         return list(self._score([self._cut(*self._pair(*request.args)) for request in requests]))
 
     def loglikelihood_rolling(self, requests: List[Instance]) -> List[float]:
-        """Of whole texts, in windows of the context that follow each other; each token is scored once."""
+        """Scores whole texts in windows of the context that follow each other; each token is scored once."""
         windows, owner = [], []
         for number, request in enumerate(requests):
             tokens, first = self._pair("", request.args[0])

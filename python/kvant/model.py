@@ -17,7 +17,7 @@ Path = Union[str, "os.PathLike[str]"]
 
 
 class ModelInfo(NamedTuple):
-    """What a file says of its model."""
+    """Facts that a file gives about its model."""
 
     architecture: str
     path: str
@@ -114,7 +114,7 @@ class TokenizerStream:
         return ctypes.string_at(self._piece.value, self._size.value).decode("utf-8", "replace") if self._size.value else ""
 
     def finish(self) -> str:
-        """What was held back at the end."""
+        """The text that was held back at the end."""
         lib.kvant_text_stream_finish(self._handle.pointer, ctypes.byref(self._piece), ctypes.byref(self._size))
         return ctypes.string_at(self._piece.value, self._size.value).decode("utf-8", "replace") if self._size.value else ""
 
@@ -244,7 +244,7 @@ class Tokenizer(Handle):
 
 
 class ChatTemplate(Handle):
-    """What turns the messages of a conversation into a prompt: the model's own template, or a named one or that of a file."""
+    """Turns the messages of a conversation into a prompt, by the model's own template, a named one or that of a file."""
 
     __slots__ = ()
     _free = "kvant_template_free"

@@ -70,7 +70,7 @@ def plan_memory(model: Model, **options: Any) -> Stats:
 
 
 class Score(NamedTuple):
-    """What a model says of a text."""
+    """The scores that a model gives the tokens of a text."""
 
     log_probs: np.ndarray  # float64 [tokens - first], natural logarithms
     likeliest: np.ndarray  # int32, the likeliest token in each place
@@ -84,7 +84,7 @@ def _forget(part: Any, free: str) -> None:
 
 
 class Source:
-    """What an encoder-decoder has read; shared by all sequences that were made of it. It lives until close(), or until nothing refers to
+    """A text or sound that an encoder-decoder has read, shared by all its sequences. It lives until close(), or until nothing refers to
     it any more: then the runner frees it before it makes the next sequence."""
 
     def __init__(self, runner: "Runner", number: int):
@@ -114,7 +114,7 @@ class Source:
 
 
 class Snapshot:
-    """What a sequence was; restoring costs no computing. It lives as long as a Source does."""
+    """A state of a sequence; restoring it computes nothing. Like a Source, it lives until close(), or until nothing refers to it."""
 
     def __init__(self, runner: "Runner", number: int):
         self._runner, self.number = runner, number
@@ -366,7 +366,7 @@ class Runner(Handle):
         return self._encode("kvant_source_new", token_array(tokens), rows)
 
     def encode_frames(self, frames: np.ndarray, rows: Optional[Callable[[np.ndarray], Any]] = None) -> Source:
-        """The same of frames of sound, float32 [ModelInfo.frame_bins, ModelInfo.frames]."""
+        """Encodes frames of sound, float32 [ModelInfo.frame_bins, ModelInfo.frames]; `rows` is as for encode()."""
         shape, array = (self.model.info.frame_bins, self.model.info.frames), np.ascontiguousarray(frames, np.float32)
         if array.shape != shape and array.size > 0 and shape[0] > 0:
             raise InvalidError(f"encode_frames: expected an array of shape {shape}, found {array.shape}")
