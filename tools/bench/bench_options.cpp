@@ -10,6 +10,8 @@
 #include "cpu/kv_format_list.h"
 #include "engine/limits.h"
 #include "kvant/kv_type.h"
+#include "tools/options/groups/idle_options.h"
+#include "tools/options/groups/session_group.h"
 #include "tools/options/model_names.h"
 #include "tools/options/number_list.h"
 #include "tools/terminal/console.h"

@@ -12,7 +12,10 @@
 #include "kvant/session_options.h"
 #include "tools/bench/bench_output.h"
 #include "tools/bench/synthetic_model.h"
-#include "tools/options/common_options.h"
+#include "tools/options/groups/model_group.h"
+#include "tools/options/groups/offload_group.h"
+#include "tools/options/groups/placement_group.h"
+#include "tools/options/groups/state_group.h"
 
 namespace kvant::tools {
 

@@ -12,6 +12,7 @@
 #include "kvant/beam_generator.h"
 #include "kvant/random.h"
 #include "tools/bench/bench_speed.h"
+#include "tools/options/groups/placement_group.h"
 #include "tools/options/model_facts.h"
 #include "tools/options/stopwatch.h"
 

@@ -9,7 +9,9 @@
 #include "tools/chat/chat_file.h"
 #include "tools/chat/chat_talk.h"
 #include "tools/commands.h"
+#include "tools/options/groups/model_group.h"
 #include "tools/options/model_names.h"
+#include "tools/options/option_values.h"
 #include "tools/options/sampling_defaults.h"
 
 namespace kvant::tools {

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "tools/chat/chat_file.h"
 #include "tools/chat/chat_talk.h"
+#include "tools/options/groups/text_group.h"
 #include "tools/options/llama_words.h"
 
 namespace kvant::tools {

@@ -1,6 +1,7 @@
 #include "tools/chat/chat_options.h"
 
 #include "engine/limits.h"
+#include "tools/options/groups/idle_options.h"
 #include "tools/terminal/console.h"
 
 namespace kvant::tools {

@@ -8,7 +8,10 @@
 
 #include "base/result.h"
 #include "kvant/chat.h"
-#include "tools/options/common_options.h"
+#include "tools/options/groups/model_group.h"
+#include "tools/options/groups/sampling_group.h"
+#include "tools/options/groups/session_group.h"
+#include "tools/options/groups/text_group.h"
 
 namespace kvant::tools {
 

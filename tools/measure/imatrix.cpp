@@ -9,6 +9,7 @@
 #include "engine/evaluate/importance.h"
 #include "tools/commands.h"
 #include "tools/options/evaluation_options.h"
+#include "tools/options/groups/idle_options.h"
 
 namespace kvant::tools {
 namespace {

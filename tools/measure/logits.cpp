@@ -11,8 +11,12 @@
 #include "formats/npy.h"
 #include "kvant/kv_type.h"
 #include "tools/commands.h"
-#include "tools/options/common_options.h"
 #include "tools/options/frames_file.h"
+#include "tools/options/groups/idle_options.h"
+#include "tools/options/groups/language_options.h"
+#include "tools/options/groups/model_group.h"
+#include "tools/options/groups/session_group.h"
+#include "tools/options/groups/text_group.h"
 #include "tools/terminal/console.h"
 
 namespace kvant::tools {

@@ -8,6 +8,8 @@
 #include "engine/evaluate/text_pairs.h"
 #include "tools/commands.h"
 #include "tools/options/evaluation_options.h"
+#include "tools/options/groups/idle_options.h"
+#include "tools/options/groups/language_options.h"
 #include "tools/options/json.h"
 
 namespace kvant::tools {

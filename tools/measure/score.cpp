@@ -4,8 +4,11 @@
 #include "base/result.h"
 #include "engine/evaluate/token_scores.h"
 #include "tools/commands.h"
-#include "tools/options/common_options.h"
 #include "tools/options/evaluation_options.h"
+#include "tools/options/groups/idle_options.h"
+#include "tools/options/groups/model_group.h"
+#include "tools/options/groups/session_group.h"
+#include "tools/options/groups/text_group.h"
 #include "tools/options/json.h"
 #include "tools/terminal/console.h"
 

@@ -9,7 +9,8 @@
 #include "formats/gguf.h"
 #include "kvant/tokenizer.h"
 #include "tools/commands.h"
-#include "tools/options/common_options.h"
+#include "tools/options/groups/model_group.h"
+#include "tools/options/groups/text_group.h"
 #include "tools/options/json.h"
 #include "tools/terminal/console.h"
 

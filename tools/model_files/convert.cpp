@@ -9,7 +9,7 @@
 #include "engine/convert/convert.h"
 #include "kvant/model.h"
 #include "tools/commands.h"
-#include "tools/options/common_options.h"
+#include "tools/options/groups/session_group.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/transfer_progress.h"
 

@@ -7,8 +7,8 @@
 #include "formats/hash_manifest.h"
 #include "formats/model_hash.h"
 #include "tools/commands.h"
-#include "tools/options/common_options.h"
 #include "tools/options/evaluation_options.h"
+#include "tools/options/groups/model_group.h"
 
 namespace kvant::tools {
 namespace {

@@ -20,9 +20,12 @@
 #include "tools/model_files/inspect_devices.h"
 #include "tools/model_files/inspect_memory.h"
 #include "tools/model_files/inspect_shares.h"
-#include "tools/options/common_options.h"
+#include "tools/options/groups/idle_options.h"
+#include "tools/options/groups/model_group.h"
+#include "tools/options/groups/session_group.h"
 #include "tools/options/json.h"
 #include "tools/options/model_facts.h"
+#include "tools/options/option_values.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/transfer_progress.h"
 

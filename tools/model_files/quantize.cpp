@@ -12,7 +12,7 @@
 #include "formats/imatrix.h"
 #include "tools/commands.h"
 #include "tools/model_files/quantize_size.h"
-#include "tools/options/common_options.h"
+#include "tools/options/groups/session_group.h"
 #include "tools/options/llama_words.h"
 #include "tools/options/model_facts.h"
 #include "tools/options/model_names.h"

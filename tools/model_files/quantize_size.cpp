@@ -7,8 +7,8 @@
 #include "engine/quantize/recipe.h"
 #include "engine/quantize/type_speed.h"
 #include "formats/gguf_resplit.h"
-#include "tools/options/common_options.h"
 #include "tools/options/evaluation_options.h"
+#include "tools/options/option_values.h"
 
 namespace kvant::tools {
 namespace {

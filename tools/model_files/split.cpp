@@ -4,8 +4,8 @@
 #include "base/result.h"
 #include "formats/gguf_resplit.h"
 #include "tools/commands.h"
-#include "tools/options/common_options.h"
 #include "tools/options/model_names.h"
+#include "tools/options/option_values.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/transfer_progress.h"
 

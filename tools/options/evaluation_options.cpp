@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/result.h"
+#include "tools/options/groups/text_group.h"
 #include "tools/options/model_names.h"
 
 namespace kvant::tools {

@@ -10,7 +10,8 @@
 
 #include "base/result.h"
 #include "engine/evaluate/windows.h"
-#include "tools/options/common_options.h"
+#include "tools/options/groups/model_group.h"
+#include "tools/options/groups/session_group.h"
 #include "tools/options/stopwatch.h"
 #include "tools/terminal/console.h"
 

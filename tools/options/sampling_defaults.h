@@ -4,8 +4,9 @@
 
 #include <string>
 
+#include "kvant/model.h"
 #include "tools/options/command_line.h"
-#include "tools/options/common_options.h"
+#include "tools/options/groups/sampling_group.h"
 
 namespace kvant::tools {
 

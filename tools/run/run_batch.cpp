@@ -9,6 +9,7 @@
 #include "engine/limits.h"
 #include "formats/json.h"
 #include "kvant/batch_generator.h"
+#include "tools/options/groups/text_group.h"
 #include "tools/options/json.h"
 #include "tools/run/run_modes.h"
 

@@ -3,7 +3,10 @@
 #include "base/result.h"
 #include "kvant/runner.h"
 #include "tools/commands.h"
-#include "tools/options/common_options.h"
+#include "tools/options/groups/idle_options.h"
+#include "tools/options/groups/model_group.h"
+#include "tools/options/groups/session_group.h"
+#include "tools/options/groups/text_group.h"
 #include "tools/seq/seq_program.h"
 #include "tools/terminal/console.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/result.h"
-#include "tools/options/common_options.h"
+#include "tools/options/option_values.h"
 
 namespace kvant::tools {
 

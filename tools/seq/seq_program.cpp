@@ -11,7 +11,8 @@
 #include <sstream>
 
 #include "base/result.h"
-#include "tools/options/common_options.h"
+#include "engine/text/languages.h"
+#include "tools/options/command_line.h"
 #include "tools/options/frames_file.h"
 #include "tools/options/json.h"
 #include "tools/options/llama_words.h"

@@ -1,5 +1,5 @@
-// The options of the samplers: one for each setting in their rows, the chain, DRY's breakers,
-// biases and the seed.
+#include "tools/options/groups/sampling_group.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 #include "engine/generate/samplers/stage.h"
-#include "tools/options/common_options.h"
+#include "tools/options/option_values.h"
 
 namespace kvant::tools {
 namespace {

@@ -1,10 +1,9 @@
-// --pin and --numa, and what is noted on stderr of a runner that was opened.
+#include "tools/options/groups/placement_group.h"
+
 #include <mutex>
 
 #include <fmt/format.h>
 
-#include "kvant/thread_placement.h"
-#include "tools/options/common_options.h"
 #include "tools/terminal/console.h"
 
 namespace kvant::tools {
@@ -36,14 +35,6 @@ void PlacementGroup::NoteRest(const Runner& runner) const {
     Note(fmt::format("--numa: {} of {} pages of weights stay where the system has put them",
                      stats.weight_pages - stats.weight_pages_placed, stats.weight_pages));
   });
-}
-
-void SessionGroup::NoteOpened(const Runner& runner) const {
-  placement.NoteRest(runner);
-  const int64_t trained = runner.model().context_length();
-  if (runner.context() <= trained) return;
-  Note(fmt::format("a context of {} is beyond the {} positions the model was trained for",
-                   runner.context(), trained));
 }
 
 }  // namespace kvant::tools

@@ -1,0 +1,72 @@
+#include "tools/options/groups/model_group.h"
+
+#include <fmt/format.h>
+
+#include "tools/options/model_names.h"
+#include "tools/terminal/console.h"
+
+namespace kvant::tools {
+
+namespace {
+
+const char* const kModelGroup = "Model";
+
+}  // namespace
+
+void ModelGroup::AddPath(OptionList& list) {
+  list.Group(kModelGroup);
+  list.Text("-m,--model", &option_path, "FILE",
+            "GGUF file, any shard of a split model, or the name of a model that comes with kvant; "
+            "in place of the argument MODEL");
+}
+
+void ModelGroup::AddPre(OptionList& list) {
+  list.Group(kModelGroup);
+  list.Text("--pre", &pre, "NAME", "Use this pre-tokenizer instead of the one the file names");
+}
+
+void ModelGroup::AddLoading(OptionList& list) {
+  list.Group(kModelGroup);
+  list.Flag("--mlock", &lock_memory, "Keep the model in memory, never swapped out");
+  list.Flag("--no-mmap", &no_mmap,
+            "Read the model into memory instead of mapping the file: helps with slow file systems, "
+            "and may make decoding faster");
+}
+
+ModelOptions ModelGroup::Options() const {
+  ModelOptions options;
+  options.access = no_mmap ? FileAccess::kRead : FileAccess::kMap;
+  options.lock_memory = lock_memory;
+  options.tokenizer.pre_override = pre.value_or("");
+  return options;
+}
+
+std::optional<int> TakePositionals(const CommandLine& line, const ModelGroup& model, ModelNeed need,
+                                   StdinUse stdin_use, Positionals* out) {
+  out->model = model.option_path.value_or("");
+  bool model_given = model.option_path.has_value();
+  for (const std::string& word : line.positionals()) {
+    if (word == "-" && stdin_use == StdinUse::kAccepted && !out->stdin_text) {
+      out->stdin_text = true;
+      continue;
+    }
+    if (model_given) {
+      return line.UsageError(
+          fmt::format("unexpected argument '{}': the model is '{}'", word, out->model));
+    }
+    out->model = word;
+    model_given = true;
+  }
+  if (model_given && out->model.empty()) return line.UsageError("the name of the model is empty");
+  if (!model_given && need == ModelNeed::kRequired) {
+    return line.UsageError(fmt::format(
+        "no model given: name a GGUF file, as in 'kvant {} model.gguf'", line.command()));
+  }
+  out->model = ModelPath(out->model);
+  if (const std::string hint = NoModelHint(out->model); model_given && !hint.empty()) {
+    return Fail(hint);
+  }
+  return std::nullopt;
+}
+
+}  // namespace kvant::tools
