@@ -6,7 +6,6 @@
 #include "tools/terminal/console.h"
 
 namespace kvant::tools {
-
 namespace {
 
 // The value of one hexadecimal digit, -1 for other characters.

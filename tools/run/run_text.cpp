@@ -1,135 +1,157 @@
-#include "tools/run/run_text.h"
-
+// kvant run without a search or a batch: one streamed text.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <span>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "base/result.h"
-#include "tools/terminal/console.h"
+#include "kvant/draft.h"
+#include "kvant/generator.h"
+#include "kvant/memory_plan.h"
+#include "tools/options/model_names.h"
+#include "tools/options/option_values.h"
+#include "tools/options/stopwatch.h"
+#include "tools/run/resumed_text.h"
+#include "tools/run/run_modes.h"
+#include "tools/run/run_session.h"
+#include "tools/run/text_report.h"
 
 namespace kvant::tools {
 namespace {
 
-// TakeUp for a model with an encoder: encodes the source, or takes that of the saved text and goes
-// on at the text's end.
-Status TakeUpWritten(const RunOptions& options, const std::optional<std::string>& text,
-                     const SessionLock* saved, TextRun* run) {
-  Session& session = *run->session;
-  Runner& runner = session.runner();
-  const std::string path = options.continuation.File().value_or("");
-  if (saved != nullptr && !saved->empty()) KVANT_TRY(session.Load(path));
-  const bool goes_on = session.length() > 0;
-  const bool has_source = text.has_value() || options.beams.frames.has_value();
-  KVANT_ASSIGN(WrittenText written, ReadWritten(options, *run->model, text));
-  if (goes_on && has_source) {
-    const bool same =
-        std::ranges::equal(written.source, runner.source_tokens(session.sequence())) &&
-        std::ranges::equal(written.frames, runner.source_frames(session.sequence()));
-    if (!same) {
-      return MakeError(
-          ErrorCode::kInvalid,
-          "{}: the saved text answers another source: leave this one out to go on with "
-          "that text, or take another file",
-          path);
-    }
+// How many tokens of the beginning stay when the context is full, nullopt to end the text there.
+Result<std::optional<int64_t>> ShiftKeep(const ContinueRunOptions& options,
+                                         const Tokenizer& tokenizer, size_t prompt_tokens,
+                                         int64_t context) {
+  if (options.keep.has_value()) {
+    const int64_t prompt = static_cast<int64_t>(prompt_tokens);
+    const int64_t bos = tokenizer.special().add_bos ? 1 : 0;
+    const int64_t wanted = *options.keep < 0 ? prompt : std::min(prompt, *options.keep + bos);
+    return std::optional(std::min(wanted, std::max<int64_t>(0, context - 2)));
   }
-  if (!goes_on) {
-    KVANT_ASSIGN(const SourceId source, written.frames.empty()
-                                            ? runner.Encode(written.source)
-                                            : runner.EncodeFrames(written.frames));
-    KVANT_TRY(runner.SetSource(session.sequence(), source));
-    KVANT_TRY(runner.FreeSource(source));
-    KVANT_TRY(ChooseLanguage(options, runner, session.sequence(), written.first));
-    run->prompt = std::move(written.first);
-    return {};
+  // Two positions at least are for what changes.
+  const int64_t most = std::max<int64_t>(0, context - 2);
+  if (options.shift_keep.value_or(0) > most) {
+    return MakeError(ErrorCode::kInvalid,
+                     "--context-shift: expected keep=0 to keep={} in a context of {}, found "
+                     "keep={}",
+                     most, context, *options.shift_keep);
   }
-  const std::span<const TokenId> tokens = session.tokens();
-  run->prompt.assign(tokens.begin(), tokens.end());
-  const bool begins_so = !options.beams.prefix.has_value() ||
-                         (tokens.size() >= written.first.size() &&
-                          std::ranges::equal(written.first, tokens.first(written.first.size())));
-  if (!begins_so && !options.continuation.session_rewind) {
-    return MakeError(
-        ErrorCode::kInvalid,
-        "{}: the saved text does not begin with --prefix: leave it out to go on at the "
-        "end of the text, or give --session-rewind to drop what differs",
-        path);
+  return options.shift_keep;
+}
+
+Result<std::unique_ptr<Draft>> MakeDraft(const RunOptions& options, const Session& session) {
+  const std::optional<std::string>& draft = options.continuation.draft;
+  if (!draft.has_value()) return std::unique_ptr<Draft>();
+  if (*draft == "ngram") return std::unique_ptr<Draft>(std::make_unique<NgramDraft>());
+  KVANT_ASSIGN(SessionOptions draft_options, options.session.Options());
+  draft_options.context = session.context();
+  KVANT_ASSIGN(const auto model, Model::Open(ModelPath(*draft), options.model.Options()));
+  KVANT_ASSIGN(auto draft_session, Session::Create(model, draft_options));
+  KVANT_ASSIGN(auto made, ModelDraft::Create(std::move(draft_session), session.vocab_size()));
+  return std::unique_ptr<Draft>(std::move(made));
+}
+
+Result<GenerateOptions> ToGenerateOptions(const RunOptions& options, const TextRun& run,
+                                          Draft* draft, BeamOptions* processors) {
+  GenerateOptions out;
+  out.max_tokens = options.max_tokens;
+  out.stop_texts = options.StopTexts();
+  out.ignore_eos = options.ignore_eos;
+  out.special = options.special;
+  out.echo = options.echo;
+  out.cancel = &CancelFlag();
+  out.continues = true;
+  KVANT_TRY(SetProcessors(options, run, processors, &out));
+  out.draft = draft;
+  out.draft_tokens = options.continuation.draft_tokens;
+  KVANT_ASSIGN(out.shift_keep, ShiftKeep(options.continuation, run.model->tokenizer(),
+                                         run.prompt.size(), run.session->context()));
+  return out;
+}
+
+// Adds the reverse prompt that ended the text, which the loop has left out like every stop text.
+void ShowReversePrompt(const RunOptions& options, const Tokenizer& tokenizer, ResultStream& out,
+                       Generation* generation) {
+  if (generation->finish_reason != FinishReason::kStopText) return;
+  std::string all;
+  for (const TokenId id : generation->ids)
+    all += tokenizer.TokenBytes(id, {.special = options.special});
+  size_t end = std::string::npos;
+  for (const std::string& text : options.StopTexts()) {
+    if (!text.empty()) end = std::min(end, all.find(text));
   }
-  if (!begins_so) run->prompt = std::move(written.first);
-  const auto end = std::ranges::mismatch(tokens, run->prompt).in1;
-  const int64_t kept = std::min<int64_t>(end - tokens.begin(), std::ssize(run->prompt) - 1);
-  if (!options.quiet) {
-    Note(fmt::format("{}: goes on behind {} of {} tokens of its text", path,
-                     begins_so ? tokens.size() : static_cast<size_t>(kept), tokens.size()));
+  if (end == std::string::npos) return;
+  for (const std::string& word : options.reverse_prompts) {
+    const std::string text = options.prompt.escape ? Unescape(word) : word;
+    if (text.empty() || all.compare(end, text.size(), text) != 0) continue;
+    generation->text += text;
+    if (!options.json) out.Write(text);
+    return;
   }
-  return session.Rewind(kept);
 }
 
 }  // namespace
 
-Status TakeUp(const RunOptions& options, const std::optional<std::string>& text,
-              const SessionLock* saved, TextRun* run) {
-  if (options.beams.has_encoder) return TakeUpWritten(options, text, saved, run);
-  const ContinueRunOptions& one = options.continuation;
-  const Tokenizer& tokenizer = run->model->tokenizer();
-  if (saved != nullptr && !saved->empty()) KVANT_TRY(run->session->Load(*one.File()));
-  const bool cache = one.prompt_cache.has_value();
-  if (options.chat) {
-    KVANT_ASSIGN(run->prompt, options.PromptIds(*run->model, text));
-    return {};
+Status RunText(const RunOptions& options, const Positionals& positionals, const RunModel& opened,
+               ResultStream& out, FinishReason* finish_reason) {
+  std::optional<SessionLock> saved;
+  if (options.continuation.File().has_value()) {
+    KVANT_ASSIGN(SessionLock lock, SessionLock::Take(*options.continuation.File()));
+    saved.emplace(std::move(lock));
   }
-  auto next = Continue(tokenizer, run->session->tokens(), text,
-                       cache || one.session_rewind ? SavedText::kRewound : SavedText::kKept);
-  if (!next.ok()) {
-    return saved == nullptr
-               ? Status(next.error())
-               : MakeError(next.error().code, "{}: {}", *one.File(), next.error().message);
-  }
-  run->prompt = std::move(next->prompt);
-  run->may_save_part = next->repeated;
-  // The logits of the last token are needed, so one at least is computed.
-  const int64_t kept = std::min(next->kept, std::ssize(run->prompt) - 1);
-  if (kept < run->session->length()) KVANT_TRY(run->session->Rewind(kept));
-  if (!next->note.empty() && !cache && !options.quiet) {
-    Note(fmt::format("{}: {}", *one.File(), next->note));
-  }
-  return {};
-}
+  KVANT_ASSIGN(const auto prompt_text, options.prompt.Read(positionals));
+  KVANT_ASSIGN(const SessionOptions session_options, options.session.Options());
+  StatusLine status(options.status_use());
+  TextRun run;
+  run.model = opened.model;
+  const Tokenizer& tokenizer = run.model->tokenizer();
+  KVANT_TRY(run.model->CheckDecoder());
+  KVANT_ASSIGN(auto sampler,
+               Sampler::Create(options.Sampling(), run.model->vocab_size(), &tokenizer));
+  KVANT_ASSIGN(run.session, options.session.Open(run.model, session_options));
+  KVANT_TRY(TakeUp(options, prompt_text, saved ? &*saved : nullptr, &run));
+  const double load_seconds = SecondsSince(opened.start);
 
-Status SaveText(const ContinueRunOptions& options, const Generation& generation, TextRun& run) {
-  Session& session = *run.session;
-  const bool part = session.length() < std::ssize(run.prompt) && generation.ids.empty();
-  if (options.prompt_cache_read_only || session.length() == 0) return {};
-  if (part && !run.may_save_part) return {};
-  if (generation.finish_reason == FinishReason::kCancelled) TakeSignal();
-  const int64_t more = std::ssize(generation.ids) - generation.decode_tokens;
-  if (part) return session.Save(*options.File());
-  if (options.prompt_cache.has_value() && !options.prompt_cache_all) {
-    const int64_t prompt = std::ssize(run.prompt);
-    if (session.length() > prompt) KVANT_TRY(session.Rewind(prompt));
-  } else if (more < 0) {
-    KVANT_TRY(session.Rewind(session.length() + more));
-  } else if (more > 0) {
-    // Where there is no room for a token, the next run will choose it again.
-    const std::span<const TokenId> ids = generation.ids;
-    const Status status = session.Append(ids.last(static_cast<size_t>(more)));
-    const bool full = !status.ok() && (status.error().code == ErrorCode::kContextFull ||
-                                       status.error().code == ErrorCode::kOutOfMemory ||
-                                       status.error().code == ErrorCode::kCancelled);
-    if (!status.ok() && !full) return status;
+  KVANT_ASSIGN(const auto draft, MakeDraft(options, *run.session));
+  BeamOptions processors;
+  KVANT_ASSIGN(GenerateOptions generate, ToGenerateOptions(options, run, draft.get(), &processors));
+  if (status.enabled() && session_options.kv_cache) {
+    generate.prefill_slice = session_options.chunk;
+    generate.on_prefill = [&](int64_t done) {
+      status.Set(fmt::format("prefill {} of {} tokens", done, run.prompt.size()));
+    };
   }
-  return session.Save(*options.File());
-}
-
-Status SetProcessors(const RunOptions& options, const TextRun& run, BeamOptions* processors,
-                     GenerateOptions* generate) {
-  if (!options.beams.has_encoder) return {};
-  KVANT_ASSIGN(*processors,
-               Processors(options, *run.model, run.prompt.size(), &generate->max_tokens));
-  generate->processors = processors;
-  const bool goes_on = run.session->length() > 0;
-  generate->processors_prompt = goes_on ? 1 : std::ssize(run.prompt);
+  const auto on_text = [&](std::string_view piece) {
+    status.Clear();
+    return options.json || out.Write(piece);
+  };
+  auto generated = Generate(*run.session, tokenizer, sampler, run.prompt, generate, on_text);
+  status.Clear();
+  if (!generated.ok()) {
+    return options.session.Explain(generated.error(), *run.model, session_options);
+  }
+  Generation& generation = *generated;
+  ShowReversePrompt(options, tokenizer, out, &generation);
+  *finish_reason = generation.finish_reason;
+  if (saved) KVANT_TRY(SaveText(options.continuation, generation, run));
+  if (options.json) {
+    const auto source = run.session->runner().source_tokens(run.session->sequence());
+    out.Write(
+        TextJson(positionals.model, run.prompt, source, generation, sampler.seed(), load_seconds));
+  } else if (StdoutIsTerminal()) {
+    out.EndLineOnTerminal();
+  } else {
+    out.Write("\n");
+  }
+  if (status.enabled() && !out.failed()) {
+    KVANT_ASSIGN(const MemoryPlan plan, PlanMemory(*run.model, session_options));
+    PrintSummary(generation, run.session->kv_bytes_used(), plan.kv);
+  }
   return {};
 }
 

@@ -6,7 +6,6 @@
 #include "tools/terminal/console.h"
 
 namespace kvant::tools {
-
 namespace {
 
 const char* const kModelGroup = "Model";

@@ -15,7 +15,6 @@
 #include "tools/terminal/console.h"
 
 namespace kvant::tools {
-
 namespace {
 
 const char* const kRunGroup = "Speed and memory";

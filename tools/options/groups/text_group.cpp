@@ -12,7 +12,6 @@
 #include "tools/terminal/console.h"
 
 namespace kvant::tools {
-
 namespace {
 
 Result<std::string> ReadAll(int fd, const std::string& name) {

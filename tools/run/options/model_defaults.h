@@ -6,7 +6,7 @@
 
 #include "base/result.h"
 #include "tools/options/command_line.h"
-#include "tools/run/run_modes.h"
+#include "tools/run/options/run_options.h"
 
 namespace kvant::tools {
 

@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "kvant/generator.h"
 #include "kvant/session.h"
-#include "tools/run/run_modes.h"
+#include "tools/run/options/run_options.h"
 #include "tools/run/run_session.h"
 
 namespace kvant::tools {

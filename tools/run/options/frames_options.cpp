@@ -1,0 +1,11 @@
+#include "tools/run/options/frames_options.h"
+
+namespace kvant::tools {
+
+void FramesOptions::Add(OptionList& list) {
+  list.Text("--frames", &file, "FILE.npy",
+            "For models that read sound, such as Whisper: the features, float32 or float16 [values "
+            "of a frame, frames]");
+}
+
+}  // namespace kvant::tools

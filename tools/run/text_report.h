@@ -1,0 +1,21 @@
+// How a text of kvant run ended: a line of JSON, or a summary for people.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kvant/generator.h"
+#include "kvant/token_id.h"
+
+namespace kvant::tools {
+
+std::string TextJson(const std::string& model, const std::vector<TokenId>& prompt,
+                     std::span<const TokenId> source, const Generation& generation, uint64_t seed,
+                     double load_seconds);
+
+// Writes the summary to stderr: speeds, memory of the KV cache, and what ended the text.
+void PrintSummary(const Generation& generation, uint64_t kv_bytes, uint64_t kv_bytes_planned);
+
+}  // namespace kvant::tools
