@@ -1,4 +1,4 @@
-#include "tools/model_files/inspect_memory.h"
+#include "tools/inspect/inspect_memory.h"
 #include "engine/run/memory_plan.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "tools/model_files/inspect_devices.h"
+#include "tools/inspect/inspect_devices.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tools/model_files/inspect_shares.h"
+#include "tools/inspect/inspect_shares.h"
 
 #include <algorithm>
 #include <string_view>
