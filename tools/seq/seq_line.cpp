@@ -1,9 +1,13 @@
 #include "tools/seq/seq_line.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <charconv>
 
 #include "base/result.h"
 #include "tools/options/option_values.h"
+#include "tools/terminal/console.h"
 
 namespace kvant::tools {
 
@@ -32,6 +36,27 @@ Result<SeqLine> ParseSeqLine(size_t number, const std::string& text) {
     }
   }
   return line;
+}
+
+Status NeedWords(const SeqLine& line, size_t least, size_t most, const char* usage) {
+  if (line.words.size() >= least && line.words.size() <= most) return {};
+  return WrongSeqLine(line, fmt::format("'{}'", usage));
+}
+
+Result<int64_t> SeqNumber(const SeqLine& line, size_t i) {
+  const std::string& word = line.words[i];
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error != std::errc() || end != word.data() + word.size()) {
+    return WrongSeqLine(line, fmt::format("a number, found '{}'", Visible(word)));
+  }
+  return value;
+}
+
+Result<int64_t> SeqCount(const SeqLine& line, size_t i) {
+  KVANT_ASSIGN(const int64_t value, SeqNumber(line, i));
+  if (value >= 0) return value;
+  return WrongSeqLine(line, fmt::format("a count, found '{}'", value));
 }
 
 }  // namespace kvant::tools

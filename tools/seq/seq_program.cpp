@@ -3,10 +3,8 @@
 #include "tools/seq/seq_program.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <sstream>
 
@@ -17,6 +15,7 @@
 #include "tools/options/json.h"
 #include "tools/options/llama_words.h"
 #include "tools/seq/seq_line.h"
+#include "tools/seq/seq_report.h"
 #include "tools/terminal/console.h"
 
 namespace kvant::tools {
@@ -63,27 +62,6 @@ class Interpreter {
   }
 
  private:
-  static Status Need(const SeqLine& line, size_t least, size_t most, const char* usage) {
-    if (line.words.size() >= least && line.words.size() <= most) return {};
-    return WrongSeqLine(line, fmt::format("'{}'", usage));
-  }
-
-  static Result<int64_t> Number(const SeqLine& line, size_t i) {
-    const std::string& word = line.words[i];
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    if (error != std::errc() || end != word.data() + word.size()) {
-      return WrongSeqLine(line, fmt::format("a number, found '{}'", Visible(word)));
-    }
-    return value;
-  }
-
-  static Result<int64_t> Count(const SeqLine& line, size_t i) {
-    KVANT_ASSIGN(const int64_t value, Number(line, i));
-    if (value >= 0) return value;
-    return WrongSeqLine(line, fmt::format("a count, found '{}'", value));
-  }
-
   Result<std::span<const float>> LogitsOf(SequenceId id) const {
     KVANT_TRY(runner_.ComputeLogits(id));
     return runner_.logits(id);
@@ -103,17 +81,11 @@ class Interpreter {
   // Adds the state of a sequence after an operation.
   void Describe(Json& out, const std::string& name) const {
     const SequenceId id = sequences_.at(name);
-    Json state = {{"sequence", name}, {"length", runner_.length(id)}};
-    const std::span<const float> logits = runner_.logits(id);
-    if (!logits.empty()) {
-      state["top"] = std::max_element(logits.begin(), logits.end()) - logits.begin();
-      state["logits_xxh64"] = fmt::format("{:016x}", XXH64(logits.data(), logits.size_bytes(), 0));
-    }
-    out["state"].push_back(std::move(state));
+    out["state"].push_back(StateJson(name, runner_.length(id), runner_.logits(id)));
   }
 
   Status New(const SeqLine& line, Json& out) {
-    KVANT_TRY(Need(line, 2, 3, "new A' or 'new A S"));
+    KVANT_TRY(NeedWords(line, 2, 3, "new A' or 'new A S"));
     KVANT_TRY(MustBeFree(line, line.words[1]));
     SequenceId id = -1;
     if (line.words.size() == 3) {
@@ -134,7 +106,7 @@ class Interpreter {
   }
 
   Status Encode(const SeqLine& line, Json& out) {
-    KVANT_TRY(Need(line, 3, ~size_t{0}, "encode S 1 15 27' or 'encode S \"text\""));
+    KVANT_TRY(NeedWords(line, 3, ~size_t{0}, "encode S 1 15 27' or 'encode S \"text\""));
     if (sources_.contains(line.words[1])) return WrongSeqLine(line, "a new name for the source");
     if (runner_.model().frame_shape().has_value()) return EncodeFrames(line, out);
     KVANT_ASSIGN(const auto tokens, SourceOf(line));
@@ -154,7 +126,7 @@ class Interpreter {
   }
 
   Status Forget(const SeqLine& line, Json&) {
-    KVANT_TRY(Need(line, 2, 2, "forget S"));
+    KVANT_TRY(NeedWords(line, 2, 2, "forget S"));
     KVANT_ASSIGN(const SourceId source, FindSource(line, line.words[1]));
     KVANT_TRY(runner_.FreeSource(source));
     sources_.erase(line.words[1]);
@@ -162,7 +134,7 @@ class Interpreter {
   }
 
   Status Free(const SeqLine& line, Json&) {
-    KVANT_TRY(Need(line, 2, 2, "free A"));
+    KVANT_TRY(NeedWords(line, 2, 2, "free A"));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
     KVANT_TRY(runner_.FreeSequence(id));
     sequences_.erase(line.words[1]);
@@ -170,7 +142,7 @@ class Interpreter {
   }
 
   Status Reset(const SeqLine& line, Json& out) {
-    KVANT_TRY(Need(line, 2, 2, "reset A"));
+    KVANT_TRY(NeedWords(line, 2, 2, "reset A"));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
     KVANT_TRY(runner_.Reset(id));
     Describe(out, line.words[1]);
@@ -187,7 +159,7 @@ class Interpreter {
     }
     std::vector<TokenId> tokens;
     for (size_t i = 2; i < line.words.size(); ++i) {
-      KVANT_ASSIGN(const int64_t token, Number(line, i));
+      KVANT_ASSIGN(const int64_t token, SeqNumber(line, i));
       tokens.push_back(static_cast<TokenId>(std::clamp<int64_t>(token, INT32_MIN, INT32_MAX)));
     }
     return tokens;
@@ -201,7 +173,7 @@ class Interpreter {
   }
 
   Status Append(const SeqLine& line, Json& out) {
-    KVANT_TRY(Need(line, 3, ~size_t{0}, "append A 1 15 27' or 'append A \"text\""));
+    KVANT_TRY(NeedWords(line, 3, ~size_t{0}, "append A 1 15 27' or 'append A \"text\""));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
     // A text that answers a source begins with a token that the caller gives.
     const bool first = runner_.length(id) == 0 && sources_.empty();
@@ -222,7 +194,7 @@ class Interpreter {
         continue;
       }
       if (tokens.empty()) return WrongSeqLine(line, "'step A 15 16 B 27'");
-      KVANT_ASSIGN(const int64_t token, Number(line, i));
+      KVANT_ASSIGN(const int64_t token, SeqNumber(line, i));
       tokens.back().push_back(
           static_cast<TokenId>(std::clamp<int64_t>(token, INT32_MIN, INT32_MAX)));
     }
@@ -235,9 +207,9 @@ class Interpreter {
   }
 
   Status Generate(const SeqLine& line, Json& out) {
-    KVANT_TRY(Need(line, 3, 3, "generate A 10"));
+    KVANT_TRY(NeedWords(line, 3, 3, "generate A 10"));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
-    KVANT_ASSIGN(const int64_t count, Count(line, 2));
+    KVANT_ASSIGN(const int64_t count, SeqCount(line, 2));
     std::vector<TokenId> ids;
     for (int64_t i = 0; i < count; ++i) {
       KVANT_ASSIGN(const auto logits, LogitsOf(id));
@@ -252,7 +224,7 @@ class Interpreter {
   }
 
   Status Fork(const SeqLine& line, Json& out) {
-    KVANT_TRY(Need(line, 3, 3, "fork A B"));
+    KVANT_TRY(NeedWords(line, 3, 3, "fork A B"));
     KVANT_ASSIGN(const SequenceId from, Find(line, line.words[1]));
     KVANT_TRY(MustBeFree(line, line.words[2]));
     KVANT_ASSIGN(sequences_[line.words[2]], runner_.Fork(from));
@@ -270,7 +242,7 @@ class Interpreter {
     std::vector<int> parents;
     for (size_t i = 0; i < count; ++i) {
       KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1 + i]));
-      KVANT_ASSIGN(const int64_t parent, Number(line, count + 2 + i));
+      KVANT_ASSIGN(const int64_t parent, SeqNumber(line, count + 2 + i));
       ids.push_back(id);
       parents.push_back(static_cast<int>(std::clamp<int64_t>(parent, -1, INT32_MAX)));
     }
@@ -280,9 +252,9 @@ class Interpreter {
   }
 
   Status Rewind(const SeqLine& line, Json& out) {
-    KVANT_TRY(Need(line, 3, 4, "rewind A 12' or 'rewind A 12 no-replay"));
+    KVANT_TRY(NeedWords(line, 3, 4, "rewind A 12' or 'rewind A 12 no-replay"));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
-    KVANT_ASSIGN(const int64_t length, Number(line, 2));
+    KVANT_ASSIGN(const int64_t length, SeqNumber(line, 2));
     if (line.words.size() == 4 && line.words[3] != "no-replay") {
       return WrongSeqLine(line, fmt::format("'no-replay', found '{}'", Visible(line.words[3])));
     }
@@ -295,10 +267,10 @@ class Interpreter {
   }
 
   Status Prune(const SeqLine& line, Json& out) {
-    KVANT_TRY(Need(line, 4, 5, "prune A 4 100' or 'prune A 4 100 moved"));
+    KVANT_TRY(NeedWords(line, 4, 5, "prune A 4 100' or 'prune A 4 100 moved"));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
-    KVANT_ASSIGN(const int64_t first, Number(line, 2));
-    KVANT_ASSIGN(const int64_t last, Number(line, 3));
+    KVANT_ASSIGN(const int64_t first, SeqNumber(line, 2));
+    KVANT_ASSIGN(const int64_t last, SeqNumber(line, 3));
     if (line.words.size() == 5 && line.words[4] != "moved") {
       return WrongSeqLine(line, fmt::format("'moved', found '{}'", Visible(line.words[4])));
     }
@@ -309,7 +281,7 @@ class Interpreter {
   }
 
   Status Take(const SeqLine& line, Json& out) {
-    KVANT_TRY(Need(line, 3, 3, "snapshot A S"));
+    KVANT_TRY(NeedWords(line, 3, 3, "snapshot A S"));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
     if (snapshots_.contains(line.words[2]))
       return WrongSeqLine(line, "a new name for the snapshot");
@@ -319,7 +291,7 @@ class Interpreter {
   }
 
   Status Restore(const SeqLine& line, Json& out) {
-    KVANT_TRY(Need(line, 3, 3, "restore A S"));
+    KVANT_TRY(NeedWords(line, 3, 3, "restore A S"));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
     const auto snapshot = snapshots_.find(line.words[2]);
     if (snapshot == snapshots_.end()) return WrongSeqLine(line, "the name of a snapshot");
@@ -329,7 +301,7 @@ class Interpreter {
   }
 
   Status Drop(const SeqLine& line, Json&) {
-    KVANT_TRY(Need(line, 2, 2, "drop S"));
+    KVANT_TRY(NeedWords(line, 2, 2, "drop S"));
     const auto snapshot = snapshots_.find(line.words[1]);
     if (snapshot == snapshots_.end()) return WrongSeqLine(line, "the name of a snapshot");
     KVANT_TRY(runner_.DropSnapshot(snapshot->second));
@@ -338,7 +310,7 @@ class Interpreter {
   }
 
   Status Save(const SeqLine& line, Json&) {
-    KVANT_TRY(Need(line, 3, ~size_t{0}, "save FILE A B"));
+    KVANT_TRY(NeedWords(line, 3, ~size_t{0}, "save FILE A B"));
     std::vector<SequenceId> ids;
     for (size_t i = 2; i < line.words.size(); ++i) {
       KVANT_ASSIGN(ids.emplace_back(), Find(line, line.words[i]));
@@ -347,13 +319,13 @@ class Interpreter {
   }
 
   Status Load(const SeqLine& line, Json& out) {
-    KVANT_TRY(Need(line, 3, ~size_t{0}, "load FILE A B"));
+    KVANT_TRY(NeedWords(line, 3, ~size_t{0}, "load FILE A B"));
     return Name(
         line, 2, [&] { return runner_.Load(line.words[1]); }, out);
   }
 
   Status Export(const SeqLine& line, Json&) {
-    KVANT_TRY(Need(line, 4, ~size_t{0}, "export FILE bhsd A B"));
+    KVANT_TRY(NeedWords(line, 4, ~size_t{0}, "export FILE bhsd A B"));
     KVANT_ASSIGN(const KvLayout layout, ParseKvLayout(line.words[2]));
     std::vector<SequenceId> ids;
     for (size_t i = 3; i < line.words.size(); ++i) {
@@ -364,7 +336,7 @@ class Interpreter {
   }
 
   Status Import(const SeqLine& line, Json& out) {
-    KVANT_TRY(Need(line, 4, ~size_t{0}, "import FILE bhsd A B"));
+    KVANT_TRY(NeedWords(line, 4, ~size_t{0}, "import FILE bhsd A B"));
     KVANT_ASSIGN(const KvLayout layout, ParseKvLayout(line.words[2]));
     const auto import = [&]() -> Result<std::vector<SequenceId>> {
       KVANT_ASSIGN(const KvTensors tensors, ReadKvTensors(line.words[1]));
@@ -396,79 +368,30 @@ class Interpreter {
   }
 
   Status Logits(const SeqLine& line, Json& out) {
-    KVANT_TRY(Need(line, 3, 3, "logits A 5"));
+    KVANT_TRY(NeedWords(line, 3, 3, "logits A 5"));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
-    KVANT_ASSIGN(const int64_t wanted, Count(line, 2));
+    KVANT_ASSIGN(const int64_t wanted, SeqCount(line, 2));
     KVANT_ASSIGN(const auto logits, LogitsOf(id));
-    std::vector<TokenId> order(logits.size());
-    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<TokenId>(i);
-    const size_t count = std::min(static_cast<size_t>(wanted), order.size());
-    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count),
-                      order.end(), [&](TokenId a, TokenId b) {
-                        const float x = logits[static_cast<size_t>(a)];
-                        const float y = logits[static_cast<size_t>(b)];
-                        return x != y ? x > y : a < b;
-                      });
-    out["logits"] = Json::array();
-    for (size_t i = 0; i < count; ++i) {
-      out["logits"].push_back({{"id", order[i]},
-                               {"text", tokenizer_.TokenBytes(order[i], {.special = true})},
-                               {"logit", logits[static_cast<size_t>(order[i])]}});
-    }
+    out["logits"] = TopLogitsJson(logits, wanted, tokenizer_);
     Describe(out, line.words[1]);
     return {};
   }
 
   Status Tokens(const SeqLine& line, Json& out) {
-    KVANT_TRY(Need(line, 2, 2, "tokens A"));
+    KVANT_TRY(NeedWords(line, 2, 2, "tokens A"));
     KVANT_ASSIGN(const SequenceId id, Find(line, line.words[1]));
     out["ids"] = std::vector<TokenId>(runner_.tokens(id).begin(), runner_.tokens(id).end());
     return {};
   }
 
   Status Stats(const SeqLine& line, Json& out) {
-    KVANT_TRY(Need(line, 1, 1, "stats"));
-    const RunnerStats stats = runner_.stats();
-    out["stats"] = {{"sequences", stats.sequences},
-                    {"snapshots", stats.snapshots},
-                    {"kv_bytes_used", stats.kv_bytes_used},
-                    {"kv_bytes_peak", stats.kv_bytes_peak},
-                    {"kv_bytes_committed", stats.kv_bytes_committed},
-                    {"kv_bytes_capacity", stats.kv_bytes_capacity},
-                    {"kv_bytes_written", stats.kv_bytes_written},
-                    {"kv_bytes_copied", stats.kv_bytes_copied},
-                    {"kv_blocks_taken", stats.kv_blocks_taken},
-                    {"kv_blocks_copied", stats.kv_blocks_copied},
-                    {"rewinds", stats.rewinds},
-                    {"replays", stats.replays},
-                    {"tokens_processed", stats.tokens_processed},
-                    {"tokens_replayed", stats.tokens_replayed},
-                    {"tokens_scanned", stats.tokens_scanned},
-                    {"tokens_reused", stats.tokens_reused},
-                    {"passes", stats.passes},
-                    {"encoder_passes", stats.encoder_passes},
-                    {"offloaded_layers", stats.offloaded_layers},
-                    {"bus_bytes", stats.bytes_to_device + stats.bytes_to_host},
-                    {"device_calls", stats.device_calls_few + stats.device_calls_many}};
-    for (const KvGroupStats& group : stats.groups) {
-      out["stats"]["groups"].push_back({{"layers", group.layers},
-                                        {"window", group.window},
-                                        {"bytes_per_token", group.bytes_per_token},
-                                        {"block_bytes", group.block_bytes},
-                                        {"blocks_capacity", group.blocks_capacity},
-                                        {"blocks_committed", group.blocks_committed},
-                                        {"blocks_used", group.blocks_used},
-                                        {"blocks_shared", group.blocks_shared},
-                                        {"blocks_private", group.blocks_private},
-                                        {"blocks_kept", group.blocks_kept},
-                                        {"rows", group.rows},
-                                        {"blocks_dropped", group.blocks_dropped}});
-    }
+    KVANT_TRY(NeedWords(line, 1, 1, "stats"));
+    out["stats"] = StatsJson(runner_.stats());
     return {};
   }
 
   Status Check(const SeqLine& line, Json& out) {
-    KVANT_TRY(Need(line, 1, 1, "check"));
+    KVANT_TRY(NeedWords(line, 1, 1, "check"));
     KVANT_TRY(runner_.Check());
     out["ok"] = true;
     return {};
