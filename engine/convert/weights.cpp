@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <set>
+#include <utility>
 
 #include "base/log.h"
 #include "base/result.h"
-#include "engine/convert/left_out.h"
+#include "engine/convert/folder_tensors.h"
+#include "engine/convert/weight_shapes.h"
 #include "formats/quoted.h"
 #include "quant/formats/mxfp4.h"
 
@@ -16,19 +16,14 @@ namespace {
 
 using arch::ExpertForm;
 using arch::Extent;
-using arch::HfDelta;
 using arch::HfTensor;
 using arch::kEmbeddingName;
 using arch::kOutputName;
 using arch::Presence;
 using arch::RowFactor;
-using arch::RowOrder;
-using arch::RowPart;
 using formats::Quoted;
 using formats::SafetensorsModel;
 using formats::SafetensorsTensor;
-
-constexpr std::string_view kNumberMark = "{}";
 
 // Routers of experts, which are never quantized.
 constexpr std::string_view kRouterSuffix =
@@ -43,12 +38,7 @@ constexpr std::string_view kPositionsSuffix = "position_embd.weight";
 // Suffixes and sizes of tensors in MXFP4.
 constexpr std::string_view kBlocksSuffix = "_blocks";
 constexpr std::string_view kScalesSuffix = "_scales";
-constexpr std::string_view kByteType = "U8";
 constexpr int64_t kCodeBytes = quant::MXFP4::kBlockValues / 2;
-
-// The name of the text model in models that read more than text. Their tensors have it at the
-// beginning of their names, or behind the inner model's beginning.
-constexpr std::string_view kTextModel = "language_model.";
 
 // Tensors of RWKV's time mixes that are not the large matrices.
 bool IsSmallMix(std::string_view name) {
@@ -60,46 +50,19 @@ bool IsSmallMix(std::string_view name) {
   return contains(".time_mix_") && std::ranges::none_of(kLarge, contains);
 }
 
-bool IsFloat(const formats::SafetensorsType& type) {
-  return type.name == "F64" || type.name == "F32" || type.name == "F16" || type.name == "BF16";
-}
-
-// Puts the number of a layer into a name, or that of an expert into a name that has its layer
-// already.
-std::string WithNumber(std::string_view name, int64_t number) {
-  const size_t mark = name.find(kNumberMark);
-  if (mark == std::string_view::npos) return std::string(name);
-  return fmt::format("{}{}{}", name.substr(0, mark), number,
-                     name.substr(mark + kNumberMark.size()));
-}
-
-bool HaveSameBytes(const SafetensorsTensor& a, const SafetensorsTensor& b) {
-  return a.type == b.type && a.shape == b.shape && std::memcmp(a.data, b.data, a.size_bytes) == 0;
-}
-
-std::string ShapeText(std::span<const int64_t> shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) {
-    text += fmt::format("{}{}", i == 0 ? "" : ", ", shape[i]);
-  }
-  return text + "]";
-}
-
 class Planner {
  public:
-  Planner(const HfFamily& family, const HfShape& shape, const SafetensorsModel& model,
-          const OutputType& type)
+  Planner(const HfFamily& family, const HfShape& shape, const JsonObject& config,
+          const SafetensorsModel& model, FolderTensors folder, const OutputType& type)
       : family_(family),
         all_layers_(shape),
         shape_(shape),
+        config_(config),
         model_(model),
-        matrix_(Format(type.format_name)) {}
+        matrix_(Format(type.format_name)),
+        folder_(std::move(folder)) {}
 
-  Result<std::vector<OutputTensor>> Plan(const JsonObject& config,
-                                         std::vector<ComputedTensor> computed) {
-    of_more_than_text_ = config.Find("text_config") != nullptr;
-    config_ = &config;
-    KVANT_TRY(FindTying(config));
+  Result<std::vector<OutputTensor>> Plan(std::vector<ComputedTensor> computed) {
     for (ComputedTensor& tensor : computed) {
       const auto count = static_cast<int64_t>(tensor.values.size());
       OutputTensor& out = out_.emplace_back();
@@ -110,12 +73,12 @@ class Planner {
       out.values = std::move(tensor.values);
     }
     for (const HfTensor& row : family_.tensors) {
-      if (row.gguf_name.find(kNumberMark) == std::string_view::npos) KVANT_TRY(Add(row, 0));
+      if (!HasNumberMark(row.gguf_name)) KVANT_TRY(Add(row, 0));
     }
     KVANT_TRY(AddLayers(all_layers_, StackOf::kOthers));
     KVANT_TRY(AddLayers(arch::ShapeOfDecoder(all_layers_), StackOf::kDecoder));
     shape_ = all_layers_;
-    KVANT_TRY(CheckAllUsed());
+    KVANT_TRY(folder_.CheckAllUsed(shape_));
     WarnOfFallbacks();
     return std::move(out_);
   }
@@ -129,7 +92,7 @@ class Planner {
       for (const HfTensor& row : family_.tensors) {
         const bool of_decoder = row.gguf_name.starts_with(arch::kHfDecoderPrefix);
         if (of_decoder != (which == StackOf::kDecoder)) continue;
-        if (row.gguf_name.find(kNumberMark) != std::string_view::npos) KVANT_TRY(Add(row, layer));
+        if (HasNumberMark(row.gguf_name)) KVANT_TRY(Add(row, layer));
       }
     }
     return {};
@@ -141,114 +104,37 @@ class Planner {
     return format;
   }
 
-  const HfTensor* Row(std::string_view gguf_name) const {
-    for (const HfTensor& row : family_.tensors) {
-      if (row.gguf_name == gguf_name) return &row;
-    }
-    return nullptr;
-  }
-
-  // A tensor under its full name, or without the beginning that folders may leave out.
-  const SafetensorsTensor* Find(std::string_view hf_name) const {
-    const SafetensorsTensor* found = model_.Find(hf_name);
-    if (found == nullptr && of_more_than_text_) found = FindInTextModel(hf_name);
-    const std::string_view prefix = family_.optional_prefix;
-    if (found != nullptr || prefix.empty() || !hf_name.starts_with(prefix)) return found;
-    hf_name.remove_prefix(prefix.size());
-    found = model_.Find(hf_name);
-    if (found != nullptr || family_.other_prefix.empty()) return found;
-    return model_.Find(fmt::format("{}{}", family_.other_prefix, hf_name));
-  }
-
-  // A tensor of a text model that is a part of another model.
-  const SafetensorsTensor* FindInTextModel(std::string_view hf_name) const {
-    const SafetensorsTensor* found = model_.Find(fmt::format("{}{}", kTextModel, hf_name));
-    if (found != nullptr || !hf_name.starts_with(kInnerModel)) return found;
-    return model_.Find(
-        fmt::format("{}{}{}", kInnerModel, kTextModel, hf_name.substr(kInnerModel.size())));
-  }
-
-  // Whether the output's weights are the embedding's. A folder holds such weights under either
-  // name, or under both.
-  Status FindTying(const JsonObject& config) {
-    const HfTensor* embedding = Row(kEmbeddingName);
-    const HfTensor* output = Row(kOutputName);
-    if (embedding != nullptr) KVANT_TRY(FindEmbedding(*embedding));
-    if (embedding == nullptr || output == nullptr) return {};
-    KVANT_ASSIGN(const auto tied, config.Bool("tie_word_embeddings"));
-    tied_ = tied.value_or(family_.tied_unless_told || Find(output->hf_name) == nullptr);
-    if (!tied_) return {};
-    used_.emplace(output->hf_name);
-    const bool found = Find(embedding->hf_name) != nullptr || !tied_embedding_.empty();
-    if (!found) tied_embedding_ = output->hf_name;
-    return {};
-  }
-
-  // The embedding under its other names, which must hold the same values.
-  Status FindEmbedding(const HfTensor& embedding) {
-    const SafetensorsTensor* first = Find(embedding.hf_name);
-    for (const std::string_view name : family_.embedding_names) {
-      const SafetensorsTensor* found = Find(name);
-      if (found == nullptr) continue;
-      used_.emplace(found->name);
-      if (first == nullptr) {
-        first = found;
-        tied_embedding_ = name;
-      } else if (!HaveSameBytes(*first, *found)) {
-        return MakeError(ErrorCode::kNotSupported,
-                         "{}: tensors {} and {} differ; expected one embedding for both stacks",
-                         model_.FileOf(*found), Quoted(first->name), Quoted(found->name));
-      }
-    }
-    return {};
-  }
-
-  bool HasExperts(int64_t layer) const {
-    const HfTensor* router = Row(arch::kRouterName);
-    return router != nullptr && Find(WithNumber(router->hf_name, layer)) != nullptr;
-  }
-
   Result<std::vector<RowFactor>> FactorsOf(const HfTensor& row) const {
     if (family_.row_factors == nullptr) return std::vector<RowFactor>();
-    return family_.row_factors(*config_, shape_, row.gguf_name);
+    return family_.row_factors(config_, shape_, row.gguf_name);
   }
 
   // An output that is the embedding in the folder may differ from it in its factors.
   Result<bool> IsLeftOut(const HfTensor& row) const {
-    if (!tied_ || row.presence != Presence::kUnlessTied) return false;
+    if (!folder_.tied() || row.presence != Presence::kUnlessTied) return false;
     KVANT_ASSIGN(const auto of_output, FactorsOf(row));
-    KVANT_ASSIGN(const auto of_embedding, FactorsOf(*Row(kEmbeddingName)));
+    KVANT_ASSIGN(const auto of_embedding, FactorsOf(*folder_.Row(kEmbeddingName)));
     return of_output == of_embedding;
-  }
-
-  // The folder's name of a tensor of a layer.
-  std::string SourceName(const HfTensor& row, int64_t layer) const {
-    const bool is_embedding = row.gguf_name == kEmbeddingName;
-    if (is_embedding && !tied_embedding_.empty()) return tied_embedding_;
-    const bool is_tied = tied_ && row.presence == Presence::kUnlessTied && tied_embedding_.empty();
-    if (is_tied) return std::string(Row(kEmbeddingName)->hf_name);
-    const bool of_stack = row.gguf_name.find(kNumberMark) == std::string_view::npos;
-    return of_stack ? std::string(row.hf_name) : WithNumber(row.hf_name, layer);
   }
 
   Status Add(const HfTensor& row, int64_t layer) {
     KVANT_ASSIGN(const bool left_out, IsLeftOut(row));
     if (left_out) return {};
-    if (!arch::HasTensorsOf(row.layers, shape_, {layer, HasExperts(layer)})) {
+    if (!arch::HasTensorsOf(row.layers, shape_, {layer, folder_.HasExperts(layer)})) {
       SkipUnread(row, layer);
       return {};
     }
     if (ExtentSize(row.rows, shape_) == 0 || ExtentSize(row.columns, shape_) == 0) return {};
     if (row.experts == ExpertForm::kStackedOrMxfp4) {
       const std::string blocks = fmt::format("{}{}", WithNumber(row.hf_name, layer), kBlocksSuffix);
-      if (Find(blocks) != nullptr) return AddMxfp4(row, layer, blocks);
+      if (folder_.Find(blocks) != nullptr) return AddMxfp4(row, layer, blocks);
     }
-    const std::string layer_name = SourceName(row, layer);
+    const std::string layer_name = folder_.SourceName(row, layer);
     OutputTensor tensor;
     const int64_t count = arch::SourceCountOf(row, shape_);
     for (int64_t expert = 0; expert < count; ++expert) {
       const std::string hf_name = arch::SourceNameOf(row, layer_name, expert);
-      const SafetensorsTensor* source = Find(hf_name);
+      const SafetensorsTensor* source = folder_.Find(hf_name);
       if (source == nullptr) {
         if (row.presence == Presence::kOptional && expert == 0) return {};
         return MakeError(ErrorCode::kCorrupt, "{}: tensor {} is missing{}", Place(), hf_name,
@@ -256,14 +142,14 @@ class Planner {
                              ? ", and config.json says \"tie_word_embeddings\": false"
                              : "");
       }
-      used_.emplace(source->name);
-      KVANT_TRY(CheckSource(*source, row));
+      folder_.Use(*source);
+      KVANT_TRY(CheckSource(model_, *source, row, shape_));
       tensor.sources.push_back(source);
-      KVANT_TRY(CheckSameType(*tensor.sources.front(), *source));
+      KVANT_TRY(CheckSameType(model_, *tensor.sources.front(), *source));
     }
     tensor.name = WithNumber(row.gguf_name, layer);
     tensor.of_convolution = row.columns == Extent::kConvTaps;
-    SetShape(row, tensor);
+    SetShape(row, shape_, tensor);
     tensor.format = FormatFor(tensor);
     tensor.order = row.order;
     tensor.shape = shape_;
@@ -285,8 +171,8 @@ class Planner {
         row.layers == arch::InLayers::kWithKeys || row.layers == arch::InLayers::kWithValues;
     const bool unread_keys = of_keys && !shape_.layer_sizes[static_cast<size_t>(layer)].own_keys;
     if (!unread_keys && row.layers != arch::InLayers::kWithCorrectScale) return;
-    const SafetensorsTensor* unread = Find(WithNumber(row.hf_name, layer));
-    if (unread != nullptr) used_.emplace(unread->name);
+    const SafetensorsTensor* unread = folder_.Find(WithNumber(row.hf_name, layer));
+    if (unread != nullptr) folder_.Use(*unread);
   }
 
   void Rescale(int64_t layer, OutputTensor& tensor) const {
@@ -299,8 +185,8 @@ class Planner {
   Status AddMxfp4(const HfTensor& row, int64_t layer, const std::string& blocks_name) {
     const std::string scales_name =
         fmt::format("{}{}", WithNumber(row.hf_name, layer), kScalesSuffix);
-    const SafetensorsTensor* blocks = Find(blocks_name);
-    const SafetensorsTensor* scales = Find(scales_name);
+    const SafetensorsTensor* blocks = folder_.Find(blocks_name);
+    const SafetensorsTensor* scales = folder_.Find(scales_name);
     if (scales == nullptr) {
       return MakeError(ErrorCode::kCorrupt, "{}: tensor {} is missing", Place(), scales_name);
     }
@@ -313,100 +199,22 @@ class Planner {
                        columns);
     }
     const int64_t row_blocks = columns / quant::MXFP4::kBlockValues;
-    KVANT_TRY(CheckBytes(
-        *blocks, {shape_.experts, arch::SourceRowsOf(row, shape_), row_blocks, kCodeBytes}));
-    KVANT_TRY(CheckBytes(*scales, {shape_.experts, arch::SourceRowsOf(row, shape_), row_blocks}));
-    used_.emplace(blocks->name);
-    used_.emplace(scales->name);
+    KVANT_TRY(
+        CheckBytes(model_, *blocks,
+                   {shape_.experts, arch::SourceRowsOf(row, shape_), row_blocks, kCodeBytes}));
+    KVANT_TRY(
+        CheckBytes(model_, *scales, {shape_.experts, arch::SourceRowsOf(row, shape_), row_blocks}));
+    folder_.Use(*blocks);
+    folder_.Use(*scales);
     OutputTensor tensor;
     tensor.name = WithNumber(row.gguf_name, layer);
-    SetShape(row, tensor);
+    SetShape(row, shape_, tensor);
     tensor.format = Format(quant::MXFP4::kName);
     tensor.sources = {blocks};
     tensor.scales = scales;
     tensor.shape = shape_;
     out_.push_back(std::move(tensor));
     return {};
-  }
-
-  Status CheckBytes(const SafetensorsTensor& source, const std::vector<int64_t>& expected) const {
-    if (source.type->name != kByteType) {
-      return MakeError(ErrorCode::kNotSupported, "{}: tensor {} holds {} values, expected {}",
-                       model_.FileOf(source), Quoted(source.name), source.type->name, kByteType);
-    }
-    return CheckShape(source, expected);
-  }
-
-  void SetShape(const HfTensor& row, OutputTensor& tensor) const {
-    const int64_t rows = ExtentSize(row.rows, shape_);
-    const bool is_vector = row.columns == Extent::kNone;
-    if (row.experts == ExpertForm::kFlattened) {
-      tensor.dims = {rows * ExtentSize(row.columns, shape_)};
-      return;
-    }
-    const bool by_letter = row.experts == ExpertForm::kEachLetter;
-    const bool each_row = row.experts == ExpertForm::kEachRow || by_letter;
-    const bool of_experts = row.experts != ExpertForm::kNone && !each_row;
-    tensor.dims = {is_vector ? rows : ExtentSize(row.columns, shape_)};
-    if (by_letter) tensor.dims.insert(tensor.dims.end(), {1, 1});
-    if (!is_vector && row.rows != Extent::kOne) tensor.dims.push_back(rows);
-    if (of_experts) tensor.dims.push_back(arch::StackedCountOf(row, shape_));
-    if (arch::IsOfHeads(row.order)) {
-      tensor.dims.push_back(shape_.heads);
-      tensor.expert_rows = rows;
-      tensor.source_rows = shape_.nope + shape_.v_dim;
-      tensor.first_row = row.order == RowOrder::kLatentValues ? shape_.nope : 0;
-      return;
-    }
-    tensor.split_values = is_vector && (row.order != RowOrder::kSame || row.part != RowPart::kAll);
-    const bool one_row = (is_vector && !tensor.split_values) || each_row;
-    tensor.expert_rows = one_row ? 1 : rows;
-    tensor.source_rows = one_row ? 1 : arch::SourceRowsOf(row, shape_);
-    tensor.first_row = FirstRow(row);
-    const bool alternate = row.part == RowPart::kEvenRows || row.part == RowPart::kOddRows;
-    tensor.row_step = alternate ? 2 : 1;
-  }
-
-  // The first row that is taken from the folder's matrix.
-  int64_t FirstRow(const HfTensor& row) const {
-    const int64_t q_rows = ExtentSize(Extent::kQRows, shape_);
-    switch (row.part) {
-      case RowPart::kSecondHalf: return ExtentSize(row.rows, shape_);
-      case RowPart::kOddRows: return 1;
-      case RowPart::kBehindTwo: return 2;
-      case RowPart::kKeys: return q_rows;
-      case RowPart::kValues: return q_rows + ExtentSize(Extent::kKvRows, shape_);
-      default: return 0;
-    }
-  }
-
-  Status CheckSameType(const SafetensorsTensor& first, const SafetensorsTensor& other) const {
-    if (first.type == other.type) return {};
-    return MakeError(ErrorCode::kNotSupported,
-                     "{}: tensor {} holds {} values, but {} holds {}; expected experts of a layer "
-                     "to have one type",
-                     model_.FileOf(other), Quoted(other.name), other.type->name, Quoted(first.name),
-                     first.type->name);
-  }
-
-  Status CheckSource(const SafetensorsTensor& source, const HfTensor& row) const {
-    if (!IsFloat(*source.type)) {
-      return MakeError(
-          ErrorCode::kNotSupported,
-          "{}: tensor {} holds {} values; only F64, F32, F16 and BF16 can be converted",
-          model_.FileOf(source), Quoted(source.name), source.type->name);
-    }
-    return CheckShape(source, arch::SourceShapeOf(row, shape_));
-  }
-
-  // Vectors may be matrices of one row.
-  Status CheckShape(const SafetensorsTensor& source, const std::vector<int64_t>& expected) const {
-    std::span<const int64_t> shape(source.shape);
-    while (expected.size() == 1 && shape.size() > 1 && shape.front() == 1) shape = shape.subspan(1);
-    if (std::ranges::equal(shape, expected)) return {};
-    return MakeError(
-        ErrorCode::kCorrupt, "{}: tensor {} has shape {}, but the sizes in config.json make {}",
-        model_.FileOf(source), Quoted(source.name), ShapeText(source.shape), ShapeText(expected));
   }
 
   const quant::FormatTraits* FormatFor(const OutputTensor& tensor) {
@@ -429,52 +237,17 @@ class Planner {
                     fallbacks_, first_fallback_, matrix_->block_values, matrix_->name));
   }
 
-  // Whether a tensor belongs to a layer behind the others, or to a network of its own for it.
-  bool PredictsFurtherTokens(std::string_view name) const {
-    if (name.starts_with("mtp.")) return true;
-    for (int64_t i = 0; i < shape_.prediction_layers; ++i) {
-      if (name.starts_with(fmt::format("model.layers.{}.", shape_.layers + i))) return true;
-    }
-    return false;
-  }
-
-  Status CheckAllUsed() const {
-    bool left_out = false;
-    bool other_parts = false;
-    for (const SafetensorsTensor& tensor : model_.tensors()) {
-      if (used_.contains(tensor.name) || IsIgnored(tensor.name)) continue;
-      if (PredictsFurtherTokens(tensor.name)) {
-        left_out = true;
-        continue;
-      }
-      if (of_more_than_text_ && IsOfAnotherPart(tensor.name)) {
-        other_parts = true;
-        continue;
-      }
-      return MakeError(ErrorCode::kNotSupported,
-                       "{}: tensor {} has no place in a model of class {} with {} layers",
-                       model_.FileOf(tensor), Quoted(tensor.name), family_.classes.front(),
-                       shape_.layers);
-    }
-    if (left_out) Log(LogLevel::kWarning, "layers that predict further tokens are left out");
-    if (other_parts) Log(LogLevel::kWarning, "parts that read images or sound are left out");
-    return {};
-  }
-
   const std::string& Place() const { return model_.files().front(); }
 
   const HfFamily& family_;
   const HfShape& all_layers_;
   HfShape shape_;  // of the layer whose tensors are added
-  const JsonObject* config_ = nullptr;
+  const JsonObject& config_;
   const SafetensorsModel& model_;
   const quant::FormatTraits* matrix_;
-  bool tied_ = false;
-  bool of_more_than_text_ = false;
   int fallbacks_ = 0;  // matrices whose rows are no whole blocks
   std::string first_fallback_;
-  std::string tied_embedding_;  // where the embedding is found under the output's name
-  std::set<std::string, std::less<>> used_;
+  FolderTensors folder_;
   std::vector<OutputTensor> out_;
 };
 
@@ -484,7 +257,8 @@ Result<std::vector<OutputTensor>> PlanWeights(const HfFamily& family, const Json
                                               const HfShape& shape, const SafetensorsModel& model,
                                               const OutputType& type,
                                               std::vector<ComputedTensor> computed) {
-  return Planner(family, shape, model, type).Plan(config, std::move(computed));
+  KVANT_ASSIGN(FolderTensors folder, FolderTensors::Create(family, model, config));
+  return Planner(family, shape, config, model, std::move(folder), type).Plan(std::move(computed));
 }
 
 }  // namespace kvant::convert

@@ -1,0 +1,164 @@
+#include "engine/convert/folder_tensors.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "engine/convert/left_out.h"
+#include "formats/quoted.h"
+
+namespace kvant::convert {
+
+namespace {
+
+using arch::HfShape;
+using arch::HfTensor;
+using arch::kEmbeddingName;
+using arch::kOutputName;
+using arch::Presence;
+using formats::JsonObject;
+using formats::Quoted;
+using formats::SafetensorsTensor;
+
+constexpr std::string_view kNumberMark = "{}";
+
+// The name of the text model in models that read more than text. Their tensors have it at the
+// beginning of their names, or behind the inner model's beginning.
+constexpr std::string_view kTextModel = "language_model.";
+
+bool HaveSameBytes(const SafetensorsTensor& a, const SafetensorsTensor& b) {
+  return a.type == b.type && a.shape == b.shape && std::memcmp(a.data, b.data, a.size_bytes) == 0;
+}
+
+// Whether a tensor belongs to a layer behind the others, or to a network of its own for it.
+bool PredictsFurtherTokens(const HfShape& shape, std::string_view name) {
+  if (name.starts_with("mtp.")) return true;
+  for (int64_t i = 0; i < shape.prediction_layers; ++i) {
+    if (name.starts_with(fmt::format("model.layers.{}.", shape.layers + i))) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string WithNumber(std::string_view name, int64_t number) {
+  const size_t mark = name.find(kNumberMark);
+  if (mark == std::string_view::npos) return std::string(name);
+  return fmt::format("{}{}{}", name.substr(0, mark), number,
+                     name.substr(mark + kNumberMark.size()));
+}
+
+bool HasNumberMark(std::string_view name) {
+  return name.find(kNumberMark) != std::string_view::npos;
+}
+
+Result<FolderTensors> FolderTensors::Create(const arch::HfFamily& family,
+                                            const formats::SafetensorsModel& model,
+                                            const JsonObject& config) {
+  FolderTensors tensors(family, model);
+  tensors.of_more_than_text_ = config.Find("text_config") != nullptr;
+  KVANT_TRY(tensors.FindTying(config));
+  return tensors;
+}
+
+const HfTensor* FolderTensors::Row(std::string_view gguf_name) const {
+  for (const HfTensor& row : family_.tensors) {
+    if (row.gguf_name == gguf_name) return &row;
+  }
+  return nullptr;
+}
+
+const SafetensorsTensor* FolderTensors::Find(std::string_view hf_name) const {
+  const SafetensorsTensor* found = model_.Find(hf_name);
+  if (found == nullptr && of_more_than_text_) found = FindInTextModel(hf_name);
+  const std::string_view prefix = family_.optional_prefix;
+  if (found != nullptr || prefix.empty() || !hf_name.starts_with(prefix)) return found;
+  hf_name.remove_prefix(prefix.size());
+  found = model_.Find(hf_name);
+  if (found != nullptr || family_.other_prefix.empty()) return found;
+  return model_.Find(fmt::format("{}{}", family_.other_prefix, hf_name));
+}
+
+// A tensor of a text model that is a part of another model.
+const SafetensorsTensor* FolderTensors::FindInTextModel(std::string_view hf_name) const {
+  const SafetensorsTensor* found = model_.Find(fmt::format("{}{}", kTextModel, hf_name));
+  if (found != nullptr || !hf_name.starts_with(kInnerModel)) return found;
+  return model_.Find(
+      fmt::format("{}{}{}", kInnerModel, kTextModel, hf_name.substr(kInnerModel.size())));
+}
+
+// Whether the output's weights are the embedding's. A folder holds such weights under either
+// name, or under both.
+Status FolderTensors::FindTying(const JsonObject& config) {
+  const HfTensor* embedding = Row(kEmbeddingName);
+  const HfTensor* output = Row(kOutputName);
+  if (embedding != nullptr) KVANT_TRY(FindEmbedding(*embedding));
+  if (embedding == nullptr || output == nullptr) return {};
+  KVANT_ASSIGN(const auto tied, config.Bool("tie_word_embeddings"));
+  tied_ = tied.value_or(family_.tied_unless_told || Find(output->hf_name) == nullptr);
+  if (!tied_) return {};
+  used_.emplace(output->hf_name);
+  const bool found = Find(embedding->hf_name) != nullptr || !tied_embedding_.empty();
+  if (!found) tied_embedding_ = output->hf_name;
+  return {};
+}
+
+// The embedding under its other names, which must hold the same values.
+Status FolderTensors::FindEmbedding(const HfTensor& embedding) {
+  const SafetensorsTensor* first = Find(embedding.hf_name);
+  for (const std::string_view name : family_.embedding_names) {
+    const SafetensorsTensor* found = Find(name);
+    if (found == nullptr) continue;
+    used_.emplace(found->name);
+    if (first == nullptr) {
+      first = found;
+      tied_embedding_ = name;
+    } else if (!HaveSameBytes(*first, *found)) {
+      return MakeError(ErrorCode::kNotSupported,
+                       "{}: tensors {} and {} differ; expected one embedding for both stacks",
+                       model_.FileOf(*found), Quoted(first->name), Quoted(found->name));
+    }
+  }
+  return {};
+}
+
+bool FolderTensors::HasExperts(int64_t layer) const {
+  const HfTensor* router = Row(arch::kRouterName);
+  return router != nullptr && Find(WithNumber(router->hf_name, layer)) != nullptr;
+}
+
+std::string FolderTensors::SourceName(const HfTensor& row, int64_t layer) const {
+  const bool is_embedding = row.gguf_name == kEmbeddingName;
+  if (is_embedding && !tied_embedding_.empty()) return tied_embedding_;
+  const bool is_tied = tied_ && row.presence == Presence::kUnlessTied && tied_embedding_.empty();
+  if (is_tied) return std::string(Row(kEmbeddingName)->hf_name);
+  const bool of_stack = row.gguf_name.find(kNumberMark) == std::string_view::npos;
+  return of_stack ? std::string(row.hf_name) : WithNumber(row.hf_name, layer);
+}
+
+Status FolderTensors::CheckAllUsed(const HfShape& shape) const {
+  bool left_out = false;
+  bool other_parts = false;
+  for (const SafetensorsTensor& tensor : model_.tensors()) {
+    if (used_.contains(tensor.name) || IsIgnored(tensor.name)) continue;
+    if (PredictsFurtherTokens(shape, tensor.name)) {
+      left_out = true;
+      continue;
+    }
+    if (of_more_than_text_ && IsOfAnotherPart(tensor.name)) {
+      other_parts = true;
+      continue;
+    }
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: tensor {} has no place in a model of class {} with {} layers",
+                     model_.FileOf(tensor), Quoted(tensor.name), family_.classes.front(),
+                     shape.layers);
+  }
+  if (left_out) Log(LogLevel::kWarning, "layers that predict further tokens are left out");
+  if (other_parts) Log(LogLevel::kWarning, "parts that read images or sound are left out");
+  return {};
+}
+
+}  // namespace kvant::convert

@@ -1,0 +1,124 @@
+#include "engine/convert/weight_shapes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "formats/quoted.h"
+
+namespace kvant::convert {
+
+namespace {
+
+using arch::ExpertForm;
+using arch::Extent;
+using arch::HfTensor;
+using arch::RowOrder;
+using arch::RowPart;
+using formats::Quoted;
+using formats::SafetensorsModel;
+using formats::SafetensorsTensor;
+
+constexpr std::string_view kByteType = "U8";
+
+bool IsFloat(const formats::SafetensorsType& type) {
+  return type.name == "F64" || type.name == "F32" || type.name == "F16" || type.name == "BF16";
+}
+
+std::string ShapeText(std::span<const int64_t> shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", shape[i]);
+  }
+  return text + "]";
+}
+
+// The first row that is taken from the folder's matrix.
+int64_t FirstRow(const HfTensor& row, const HfShape& shape) {
+  const int64_t q_rows = ExtentSize(Extent::kQRows, shape);
+  switch (row.part) {
+    case RowPart::kSecondHalf: return ExtentSize(row.rows, shape);
+    case RowPart::kOddRows: return 1;
+    case RowPart::kBehindTwo: return 2;
+    case RowPart::kKeys: return q_rows;
+    case RowPart::kValues: return q_rows + ExtentSize(Extent::kKvRows, shape);
+    default: return 0;
+  }
+}
+
+// Vectors may be matrices of one row.
+Status CheckShape(const SafetensorsModel& model, const SafetensorsTensor& source,
+                  const std::vector<int64_t>& expected) {
+  std::span<const int64_t> found(source.shape);
+  while (expected.size() == 1 && found.size() > 1 && found.front() == 1) found = found.subspan(1);
+  if (std::ranges::equal(found, expected)) return {};
+  return MakeError(
+      ErrorCode::kCorrupt, "{}: tensor {} has shape {}, but the sizes in config.json make {}",
+      model.FileOf(source), Quoted(source.name), ShapeText(source.shape), ShapeText(expected));
+}
+
+}  // namespace
+
+void SetShape(const HfTensor& row, const HfShape& shape, OutputTensor& tensor) {
+  const int64_t rows = ExtentSize(row.rows, shape);
+  const bool is_vector = row.columns == Extent::kNone;
+  if (row.experts == ExpertForm::kFlattened) {
+    tensor.dims = {rows * ExtentSize(row.columns, shape)};
+    return;
+  }
+  const bool by_letter = row.experts == ExpertForm::kEachLetter;
+  const bool each_row = row.experts == ExpertForm::kEachRow || by_letter;
+  const bool of_experts = row.experts != ExpertForm::kNone && !each_row;
+  tensor.dims = {is_vector ? rows : ExtentSize(row.columns, shape)};
+  if (by_letter) tensor.dims.insert(tensor.dims.end(), {1, 1});
+  if (!is_vector && row.rows != Extent::kOne) tensor.dims.push_back(rows);
+  if (of_experts) tensor.dims.push_back(arch::StackedCountOf(row, shape));
+  if (arch::IsOfHeads(row.order)) {
+    tensor.dims.push_back(shape.heads);
+    tensor.expert_rows = rows;
+    tensor.source_rows = shape.nope + shape.v_dim;
+    tensor.first_row = row.order == RowOrder::kLatentValues ? shape.nope : 0;
+    return;
+  }
+  tensor.split_values = is_vector && (row.order != RowOrder::kSame || row.part != RowPart::kAll);
+  const bool one_row = (is_vector && !tensor.split_values) || each_row;
+  tensor.expert_rows = one_row ? 1 : rows;
+  tensor.source_rows = one_row ? 1 : arch::SourceRowsOf(row, shape);
+  tensor.first_row = FirstRow(row, shape);
+  const bool alternate = row.part == RowPart::kEvenRows || row.part == RowPart::kOddRows;
+  tensor.row_step = alternate ? 2 : 1;
+}
+
+Status CheckSource(const SafetensorsModel& model, const SafetensorsTensor& source,
+                   const HfTensor& row, const HfShape& shape) {
+  if (!IsFloat(*source.type)) {
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: tensor {} holds {} values; only F64, F32, F16 and BF16 can be converted",
+                     model.FileOf(source), Quoted(source.name), source.type->name);
+  }
+  return CheckShape(model, source, arch::SourceShapeOf(row, shape));
+}
+
+Status CheckBytes(const SafetensorsModel& model, const SafetensorsTensor& source,
+                  const std::vector<int64_t>& expected) {
+  if (source.type->name != kByteType) {
+    return MakeError(ErrorCode::kNotSupported, "{}: tensor {} holds {} values, expected {}",
+                     model.FileOf(source), Quoted(source.name), source.type->name, kByteType);
+  }
+  return CheckShape(model, source, expected);
+}
+
+Status CheckSameType(const SafetensorsModel& model, const SafetensorsTensor& first,
+                     const SafetensorsTensor& other) {
+  if (first.type == other.type) return {};
+  return MakeError(ErrorCode::kNotSupported,
+                   "{}: tensor {} holds {} values, but {} holds {}; expected experts of a layer "
+                   "to have one type",
+                   model.FileOf(other), Quoted(other.name), other.type->name, Quoted(first.name),
+                   first.type->name);
+}
+
+}  // namespace kvant::convert
