@@ -10,7 +10,6 @@
 #include "formats/quoted.h"
 
 namespace kvant::convert {
-
 namespace {
 
 using arch::HfShape;

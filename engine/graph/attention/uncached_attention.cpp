@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/graph/cut.h"
+#include "engine/kv/pass_view.h"
+
 namespace kvant::graph {
 namespace {
 
@@ -68,6 +71,61 @@ void Attend(const UncachedAttention& task) {
 
 size_t UncachedScratchBytes(const AttentionShape& shape, int64_t rows) {
   return static_cast<size_t>(rows + shape.v_dim) * sizeof(double);
+}
+
+namespace {
+
+// The keys and values of a head, where there is no cache: of the source, or of the pass.
+struct UncachedKeys {
+  const float* keys;
+  const float* values;
+  int64_t stride;
+  int64_t rows;
+};
+UncachedKeys KeysOf(const AttentionParts& parts, const PassContext& pass, int64_t head) {
+  if (parts.in.kv != kNoValue) {
+    const float* row = pass.Floats(parts.in.kv);
+    return {row + parts.in.key_column + head * parts.shape.k_dim,
+            row + parts.in.value_column + head * parts.shape.v_dim, pass.RowFloats(parts.in.kv),
+            pass.RowCount(parts.in.kv)};
+  }
+  const float* row = pass.source->layers[static_cast<size_t>(parts.cache_id)].data();
+  return {row + head * parts.shape.k_dim,
+          row + parts.shape.kv_heads * parts.shape.k_dim + head * parts.shape.v_dim,
+          parts.shape.kv_heads * (parts.shape.k_dim + parts.shape.v_dim), pass.source->positions};
+}
+
+}  // namespace
+
+void AttendUncached(const AttentionParts& parts, const PassContext& pass,
+                    const ThreadPool::Member& member) {
+  const int64_t rows = pass.RowCount(parts.in.queries);
+  const int64_t tiles = (rows + kv::kRowTile - 1) / kv::kRowTile;
+  for (int64_t task = PlaceInTurn(ShareOf(member)); task < tiles * parts.shape.kv_heads;
+       task += member.count) {
+    const int64_t begin = task / parts.shape.kv_heads * kv::kRowTile;
+    const int64_t end = std::min(rows, begin + kv::kRowTile);
+    const int64_t kv_head = task % parts.shape.kv_heads;
+    const UncachedKeys kv = KeysOf(parts, pass, parts.CacheHead(kv_head));
+    Attend({.shape = parts.shape,
+            .scale = parts.scale,
+            .bias_slopes = parts.OfHeads(parts.shape.bias_slopes, kv_head),
+            .sinks = parts.OfHeads(parts.shape.sinks, kv_head),
+            .distances = parts.DistancesOf(kv_head),
+            .queries = pass.Floats(parts.in.queries) +
+                       kv_head * parts.heads_per_kv * parts.shape.query_dim(),
+            .keys = kv.keys,
+            .values = kv.values,
+            .out = pass.Floats(parts.out.floats) + kv_head * parts.heads_per_kv * parts.shape.v_dim,
+            .query_stride = pass.RowFloats(parts.in.queries),
+            .kv_stride = kv.stride,
+            .kv_rows = kv.rows,
+            .out_stride = pass.RowFloats(parts.out.floats),
+            .row_begin = begin,
+            .row_end = end,
+            .scratch = pass.Scratch(member)});
+    parts.Finish(pass, begin, end - begin, kv_head);
+  }
 }
 
 }  // namespace kvant::graph

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <span>
 
+#include "base/thread_pool.h"
+#include "engine/graph/attention/attention_parts.h"
 #include "engine/graph/attention/attention_shape.h"
 
 namespace kvant::graph {
@@ -35,5 +37,9 @@ void Attend(const UncachedAttention& task);
 
 // Scratch bytes of a thread, where there are at most `rows` rows of keys.
 size_t UncachedScratchBytes(const AttentionShape& shape, int64_t rows);
+
+// Computes the shares of a team's member in a pass that has no cache.
+void AttendUncached(const AttentionParts& parts, const PassContext& pass,
+                    const ThreadPool::Member& member);
 
 }  // namespace kvant::graph

@@ -1,0 +1,234 @@
+#include "engine/graph/attention/cached_attention.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "cpu/kernels/attention.h"
+#include "cpu/kernels/table.h"
+#include "cpu/kernels/token_count.h"
+#include "engine/graph/attention/attention_shares.h"
+#include "engine/graph/cut.h"
+#include "engine/kv/pass_view.h"
+
+namespace kvant::graph {
+namespace {
+
+using kv::kRowTile;
+
+class CachedAttention {
+ public:
+  explicit CachedAttention(const AttentionParts& parts) : parts_(parts) {}
+
+  // A task is a piece of work for one kv head. Shares take tasks in turn, not in stretches, because
+  // later rows see more positions. Where tasks are few, each is cut into slices of positions.
+  void Run(const PassContext& pass, const ThreadPool::Member& member) const {
+    const std::span<const kv::PassView::Work> work = pass.kv->work(parts_.cache_id);
+    const int64_t tasks = static_cast<int64_t>(work.size()) * parts_.shape.kv_heads;
+    const int64_t slices = SliceCount(pass, tasks, member.count);
+    for (int64_t i = PlaceInTurn(ShareOf(member)); i < tasks * slices; i += member.count) {
+      const int64_t task = i / slices;
+      const Task place = {work[static_cast<size_t>(task / parts_.shape.kv_heads)],
+                          task % parts_.shape.kv_heads};
+      slices == 1 ? RunTask(pass, place, pass.Scratch(member))
+                  : RunSlice(pass, place, {task, i % slices, slices}, pass.Scratch(member));
+    }
+  }
+
+  size_t ScratchBytes(const PassLimits& limits) const {
+    return RunBytes(limits) + QueryBytes() + PositionBytes() +
+           parts_.kernels.attention_scratch_bytes(kRowTile, static_cast<int>(parts_.heads_per_kv),
+                                                  static_cast<int>(parts_.shape.k_dim),
+                                                  static_cast<int>(parts_.shape.v_dim), key_form());
+  }
+
+  size_t SharedBytes(const PassLimits& limits) const {
+    if (limits.shares < 2 * parts_.shape.kv_heads) return 0;
+    return static_cast<size_t>(kSlicedRows * parts_.shape.heads *
+                               SpansOf({0, limits.positions()})) *
+           PartialBytes();
+  }
+
+ private:
+  struct Task {
+    const kv::PassView::Work& work;
+    int64_t kv_head;
+  };
+  // Slice number `index` of `count` of a task.
+  struct Slice {
+    int64_t task;
+    int64_t index;
+    int64_t count;
+  };
+
+  cpu::KeyForm key_form() const {
+    return parts_.is_latent() ? cpu::KeyForm::kValueFirst : cpu::KeyForm::kStored;
+  }
+
+  // Room for the queries of a task, where they are rotated before they meet latents.
+  size_t QueryBytes() const {
+    if (!parts_.is_latent()) return 0;
+    return static_cast<size_t>(kRowTile * parts_.heads_per_kv * parts_.shape.query_dim()) *
+           sizeof(float);
+  }
+
+  // Room for what the rows of a task see, where that does not end at their own positions.
+  size_t PositionBytes() const {
+    return parts_.shape.sees_all ? static_cast<size_t>(kRowTile) * sizeof(int64_t) : 0;
+  }
+
+  // The scratch begins with room for the runs of one kv head.
+  static size_t RunBytes(const PassLimits& limits) {
+    const int64_t runs = kv::PassView::RunsMax(limits.positions(), limits.sequences);
+    return RoundUp(static_cast<size_t>(runs) * sizeof(cpu::KvRun), 64);
+  }
+
+  // The bytes of a query vector's partial result in one span.
+  size_t PartialBytes() const {
+    return static_cast<size_t>(cpu::AttentionPartialFloats(static_cast<int>(parts_.shape.v_dim))) *
+           sizeof(float);
+  }
+
+  // The positions that some row of the work sees.
+  Range Seen(const PassContext& pass, const kv::PassView::Work& work) const {
+    if (parts_.shape.sees_all) return {0, pass.kv->EndOf(parts_.cache_id, work)};
+    Range seen = {pass.positions[static_cast<size_t>(work.first_row)], 0};
+    for (int64_t row = work.first_row; row < work.first_row + work.rows; ++row) {
+      const int64_t position = pass.positions[static_cast<size_t>(row)];
+      seen.begin = std::min(seen.begin, position);
+      seen.end = std::max(seen.end, position + 1);
+    }
+    seen.begin = parts_.shape.FirstVisible(seen.begin);
+    return seen;
+  }
+
+  // The bytes of a task's partial results at most.
+  size_t TaskPartialBytes(const PassContext& pass) const {
+    size_t bytes = 0;
+    for (const kv::PassView::Work& work : pass.kv->work(parts_.cache_id)) {
+      const int64_t spans = SpansOf(Seen(pass, work));
+      bytes = std::max(
+          bytes, static_cast<size_t>(spans * work.rows * parts_.heads_per_kv) * PartialBytes());
+    }
+    return bytes;
+  }
+
+  // The number of slices that every task of the pass is cut into.
+  int64_t SliceCount(const PassContext& pass, int64_t tasks, int64_t shares) const {
+    if (SlicesOf(tasks, shares, shares) == 1) return 1;
+    int64_t spans = 1;
+    for (const kv::PassView::Work& work : pass.kv->work(parts_.cache_id)) {
+      spans = std::max(spans, SpansOf(Seen(pass, work)));
+    }
+    const bool fits = static_cast<size_t>(tasks) * TaskPartialBytes(pass) <= pass.shared.size();
+    return fits ? SlicesOf(tasks, spans, shares) : 1;
+  }
+
+  // The kernel's task: queries and runs, and the scratch that the runs leave.
+  cpu::AttentionTask KernelTask(const PassContext& pass, const Task& place,
+                                std::span<std::byte> scratch) const {
+    const kv::GroupShape& stored = pass.kv->shape(parts_.cache_id);
+    const size_t run_bytes = RunBytes(pass.limits);
+    const std::span<cpu::KvRun> runs(reinterpret_cast<cpu::KvRun*>(scratch.data()),
+                                     run_bytes / sizeof(cpu::KvRun));
+    const kv::PassView::Work& work = place.work;
+    cpu::AttentionTask task;
+    task.queries = pass.FloatRow(parts_.in.queries, work.first_row) +
+                   place.kv_head * parts_.heads_per_kv * parts_.shape.query_dim();
+    task.query_row_stride = pass.RowFloats(parts_.in.queries);
+    task.key_form = key_form();
+    task.out = pass.FloatRow(parts_.out.floats, work.first_row) +
+               place.kv_head * parts_.heads_per_kv * parts_.shape.v_dim;
+    task.out_row_stride = pass.RowFloats(parts_.out.floats);
+    task.rows = work.rows;
+    task.positions = pass.positions.data() + work.first_row;
+    task.heads_per_kv = static_cast<int>(parts_.heads_per_kv);
+    task.k_dim = static_cast<int>(parts_.shape.k_dim);
+    task.v_dim = static_cast<int>(parts_.shape.v_dim);
+    task.k_type = stored.k_type;
+    task.v_type = stored.v_type;
+    task.scale = parts_.scale;
+    task.window = parts_.shape.window;
+    task.window_kind = parts_.shape.window_kind;
+    task.score_cap = parts_.shape.score_cap;
+    task.bias_slopes = parts_.OfHeads(parts_.shape.bias_slopes, place.kv_head);
+    task.sinks = parts_.OfHeads(parts_.shape.sinks, place.kv_head);
+    task.runs = pass.kv->Runs(parts_.cache_id, parts_.CacheHead(place.kv_head), work, runs);
+    task.hidden = pass.kv->Hidden(parts_.cache_id, work);
+    task.scratch = scratch.subspan(run_bytes + QueryBytes() + PositionBytes());
+    if (!parts_.shape.as_few) task.count = pass.TokenCount(parts_.in.queries);
+    task.distance_bias = parts_.DistancesOf(place.kv_head);
+    if (parts_.shape.sees_all) {
+      int64_t* last = reinterpret_cast<int64_t*>(scratch.data() + run_bytes + QueryBytes());
+      std::fill_n(last, work.rows, pass.kv->EndOf(parts_.cache_id, work) - 1);
+      task.origins = std::exchange(task.positions, last);
+    }
+    if (parts_.is_latent() && stored.rotate_values) {
+      TurnQueries(task, reinterpret_cast<float*>(scratch.data() + run_bytes));
+    }
+    return task;
+  }
+
+  // Where the cache rotates latents, the parts of queries that meet latents are rotated, too, in a
+  // copy. (The parts that meet keys were rotated when the keys were stored.)
+  void TurnQueries(cpu::AttentionTask& task, float* copy) const {
+    const int64_t floats = parts_.heads_per_kv * parts_.shape.query_dim();
+    for (int64_t row = 0; row < task.rows; ++row) {
+      float* queries =
+          std::copy_n(task.queries + row * task.query_row_stride, floats, copy + row * floats) -
+          floats;
+      for (int64_t head = 0; head < parts_.heads_per_kv; ++head) {
+        parts_.kernels.rotate(queries + head * parts_.shape.query_dim(), 1, parts_.shape.v_dim);
+      }
+    }
+    task.queries = copy;
+    task.query_row_stride = floats;
+  }
+
+  void RunTask(const PassContext& pass, const Task& place, std::span<std::byte> scratch) const {
+    parts_.kernels.attention(KernelTask(pass, place, scratch));
+    parts_.Finish(pass, place.work.first_row, place.work.rows, place.kv_head);
+  }
+
+  // Computes a slice; the thread that finishes the last slice of a task merges the results of all.
+  void RunSlice(const PassContext& pass, const Task& place, const Slice& slice,
+                std::span<std::byte> scratch) const {
+    cpu::AttentionTask task = KernelTask(pass, place, scratch);
+    const Range seen = Seen(pass, place.work);
+    const int64_t spans = SpansOf(seen);
+    task.slice.first = seen.begin / cpu::kAttentionSpan;
+    task.slice.begin = task.slice.first + spans * slice.index / slice.count;
+    task.slice.end = task.slice.first + spans * (slice.index + 1) / slice.count;
+    task.slice.partials = reinterpret_cast<float*>(
+        pass.shared.data() + static_cast<size_t>(slice.task) * TaskPartialBytes(pass));
+    parts_.kernels.attention(task);
+    std::atomic<int32_t>& arrived = pass.arrivals[static_cast<size_t>(slice.task)];
+    if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < slice.count) return;
+    arrived.store(0, std::memory_order_relaxed);
+    task.slice.begin = task.slice.first;
+    task.slice.end = task.slice.first + spans;
+    parts_.kernels.attention_merge(task);
+    parts_.Finish(pass, place.work.first_row, place.work.rows, place.kv_head);
+  }
+
+  const AttentionParts& parts_;
+};
+
+}  // namespace
+
+void AttendCached(const AttentionParts& parts, const PassContext& pass,
+                  const ThreadPool::Member& member) {
+  CachedAttention(parts).Run(pass, member);
+}
+
+size_t CachedScratchBytes(const AttentionParts& parts, const PassLimits& limits) {
+  return CachedAttention(parts).ScratchBytes(limits);
+}
+
+size_t CachedSharedBytes(const AttentionParts& parts, const PassLimits& limits) {
+  return CachedAttention(parts).SharedBytes(limits);
+}
+
+}  // namespace kvant::graph
