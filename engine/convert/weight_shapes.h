@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 #include "engine/arch/hf/hf_family.h"
-#include "engine/convert/weights.h"
+#include "engine/convert/output_tensor.h"
 #include "formats/safetensors.h"
 
 namespace kvant::convert {

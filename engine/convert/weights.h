@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "engine/arch/hf/hf_family.h"
+#include "engine/convert/output_tensor.h"
 #include "formats/json_object.h"
 #include "formats/safetensors.h"
 #include "quant/format.h"
@@ -27,8 +28,6 @@ namespace kvant::convert {
 
 using arch::ComputedTensor;
 using arch::HfFamily;
-using arch::HfShape;
-using arch::Values;
 using formats::JsonObject;
 
 // How matrices are stored. Vectors and norms are always F32.
@@ -40,38 +39,6 @@ struct OutputType {
 
 // The row of a name, or null.
 const OutputType* FindOutputType(std::string_view name);
-
-struct OutputTensor {
-  std::string name;
-  const quant::FormatTraits* format = nullptr;
-  std::vector<int64_t> dims;  // dims[0] is the contiguous one
-  // The folder's tensor, or one for each expert or row; none for computed tensors.
-  std::vector<const formats::SafetensorsTensor*> sources = {};
-  // The scales, where the source holds blocks of MXFP4.
-  const formats::SafetensorsTensor* scales = nullptr;
-  bool split_values = false;  // each value of a vector is a row of its own below
-  int64_t expert_rows = 1;    // of each expert or head; of all, where there is one matrix
-  // The rows of each expert or head in the source, the first row that is taken, and the distance
-  // from one taken row to the next.
-  int64_t source_rows = 1;
-  int64_t first_row = 0;
-  int64_t row_step = 1;
-  Values change = Values::kSame;              // of the sources' values
-  float factor = 1;                           // of Values::kRescaled
-  std::vector<arch::RowFactor> factors = {};  // of all rows, or of a vector's values; empty: none
-  bool of_convolution = false;                // its rows are a few values, and never quantized
-  arch::RowOrder order = arch::RowOrder::kSame;
-  HfShape shape = {};         // what the order depends on
-  std::vector<float> values;  // of computed tensors
-
-  int64_t columns() const { return dims[0]; }
-  int64_t rows() const {
-    int64_t rows = 1;
-    for (size_t i = 1; i < dims.size(); ++i) rows *= dims[i];
-    return rows;
-  }
-  int64_t size_bytes() const { return rows() * format->row_bytes(columns()); }
-};
 
 // All tensors, in the order of the family's list, computed ones first. kCorrupt for one that is
 // missing or has another shape than config.json says; kNotSupported for one that the family does
