@@ -1,5 +1,5 @@
-// What a model's file holds: sizes, types, tokenizer and tensors. Each section is made as JSON, and
-// as text from the JSON.
+// The contents of a model's file: sizes, types, tokenizer and tensors. Each section is made as
+// JSON, and as text from the JSON.
 #pragma once
 
 #include <string>

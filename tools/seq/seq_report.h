@@ -1,4 +1,4 @@
-// What `kvant seq` prints of sequences, logits and statistics, as JSON.
+// Sequences, logits and statistics of `kvant seq` as JSON.
 #pragma once
 
 #include <cstdint>
