@@ -4,7 +4,7 @@
 #   KVANT_CUDA=AUTO  where nvcc 12 or 13 is found
 #   KVANT_CUDA=ON    an error where it is not found
 #   KVANT_CUDA=OFF   never
-set(KVANT_CUDA AUTO CACHE STRING "Compile kernels for NVIDIA's devices: ON, OFF, or AUTO, where nvcc is found")
+set(KVANT_CUDA OFF CACHE STRING "Compile kernels for NVIDIA's devices: ON, OFF, or AUTO, where nvcc is found")
 set_property(CACHE KVANT_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT KVANT_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "KVANT_CUDA: expected ON, OFF or AUTO, found ${KVANT_CUDA}")
