@@ -13,9 +13,10 @@ function(kvant_compile_as_one target most)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()
 
-# kvant_compile_neighbours_as_one(TARGET MOST SOURCE...): compiles up to MOST sources of neighbouring
-# folders of one room as one. A folder stays whole where it has no more sources than that.
-function(kvant_compile_neighbours_as_one target most)
+# kvant_compile_rooms_as_one(TARGET MOST SOURCE...): compiles up to MOST sources of one room as one. A
+# room is a folder, or a folder of engine/, with all that is below it: sanitize_folders.cmake relies on
+# that. A folder stays whole where it has no more sources than MOST.
+function(kvant_compile_rooms_as_one target most)
   if(NOT KVANT_UNITY)
     return()
   endif()
@@ -29,7 +30,7 @@ function(kvant_compile_neighbours_as_one target most)
   list(REMOVE_DUPLICATES folders)
   set(last_room "")
   foreach(folder ${folders})
-    string(REGEX REPLACE "/.*" "" room ${folder})
+    string(REGEX MATCH "^(engine/)?[^/]+" room ${folder})
     list(LENGTH sources_${folder} size)
     math(EXPR total "0${count} + ${size}")
     if(NOT room STREQUAL last_room OR (total GREATER most AND NOT size GREATER most))
