@@ -1,10 +1,12 @@
 # Compiles the kernels for NVIDIA's devices and puts them into the library. Building and running need
 # no device and no driver: nvcc alone makes the image, and the driver is opened at run time.
 #
-#   KVANT_CUDA=AUTO  where nvcc 12 or 13 is found
-#   KVANT_CUDA=ON    an error where it is not found
-#   KVANT_CUDA=OFF   never
-set(KVANT_CUDA AUTO CACHE STRING "Compile kernels for NVIDIA's devices: ON, OFF, or AUTO, where nvcc is found")
+#   KVANT_CUDA=OFF   never; the default, because the kernels take over a minute to compile
+#   KVANT_CUDA=ON    an error where nvcc 12 or 13 is not found
+#   KVANT_CUDA=AUTO  where nvcc is found
+#
+# `./dev test --night` compiles them on a machine with nvcc.
+set(KVANT_CUDA OFF CACHE STRING "Compile kernels for NVIDIA's devices: ON, OFF, or AUTO, where nvcc is found")
 set_property(CACHE KVANT_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT KVANT_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "KVANT_CUDA: expected ON, OFF or AUTO, found ${KVANT_CUDA}")

@@ -7,7 +7,7 @@
 namespace kvant::cuda {
 
 // The image that cuModuleLoadData takes: machine code for several compute capabilities, and PTX for
-// newer ones. Empty where the build had no nvcc.
+// newer ones. Empty in a build without KVANT_CUDA.
 std::span<const std::byte> KernelImage();
 
 }  // namespace kvant::cuda
