@@ -12,7 +12,7 @@ namespace kvant::formats {
 namespace {
 
 // Real files have up to 5 MB. A piece takes at least 5 bytes of the file and some 50 in memory.
-constexpr size_t kFileBytesMax = size_t{64} << 20;
+constexpr size_t kSentencePieceBytesMax = size_t{64} << 20;
 
 enum class WireType : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
@@ -189,9 +189,9 @@ class SentencePieceParser {
 
 Result<SentencePieceModel> ParseSentencePiece(std::span<const std::byte> bytes,
                                               const std::string& file) {
-  if (bytes.size() > kFileBytesMax) {
+  if (bytes.size() > kSentencePieceBytesMax) {
     return MakeError(ErrorCode::kCorrupt, "{}: the file has {} bytes, expected at most {}", file,
-                     bytes.size(), kFileBytesMax);
+                     bytes.size(), kSentencePieceBytesMax);
   }
   return SentencePieceParser(file).Parse(
       {reinterpret_cast<const char*>(bytes.data()), bytes.size()});

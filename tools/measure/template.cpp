@@ -37,7 +37,7 @@ struct TemplateOptions {
   bool json = false;
 };
 
-Result<std::string> ReadArgument(const std::string& path) {
+Result<std::string> ReadText(const std::string& path) {
   TextGroup group;
   Positionals positionals;
   if (path == "-") {
@@ -55,9 +55,9 @@ Status Template(const TemplateOptions& options, const std::string& model,
   render.add_generation_prompt = !options.no_generation_prompt;
   render.variables = options.variables.value_or("");
   if (options.tools.has_value()) {
-    KVANT_ASSIGN(render.tools, ReadArgument(*options.tools));
+    KVANT_ASSIGN(render.tools, ReadText(*options.tools));
   }
-  KVANT_ASSIGN(const std::string conversation, ReadArgument(messages));
+  KVANT_ASSIGN(const std::string conversation, ReadText(messages));
   KVANT_ASSIGN(const auto file, formats::GgufFile::Open(model, FileAccess::kMap,
                                                         formats::UnreadableTensors::kListed));
   KVANT_ASSIGN(const auto tokenizer, Tokenizer::Create(file, options.model.Options().tokenizer));
