@@ -64,9 +64,10 @@ Graph::~Graph() {
 Result<std::shared_ptr<Device>> Device::Open() {
   KVANT_ASSIGN(const Driver driver, Driver::Open());
   if (KernelImage().empty() && !driver.emulates()) {
-    return MakeError(ErrorCode::kNotSupported,
-                     "CUDA: this build has no kernels for devices; a build with -DKVANT_CUDA=ON and "
-                     "nvcc 12 or 13 has them");
+    return MakeError(
+        ErrorCode::kNotSupported,
+        "CUDA: this build has no kernels for devices; a build with -DKVANT_CUDA=ON and "
+        "nvcc 12 or 13 has them");
   }
   KVANT_ASSIGN(const std::vector<DeviceFacts> devices, driver.Devices());
   if (devices.empty()) return MakeError(ErrorCode::kNotSupported, "CUDA: no device was found");
