@@ -73,7 +73,7 @@ struct Descriptor {
   }
 };
 
-// Bytes that are read between two calls of a progress.
+// Bytes that are read between two calls of the caller's ReadProgress.
 constexpr size_t kToldBytes = size_t{64} << 20;
 
 Status Tell(const ReadProgress& progress, size_t done, size_t size, const std::string& path) {

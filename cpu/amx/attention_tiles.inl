@@ -29,9 +29,10 @@ constexpr int64_t kStepOf = Format::kHasScales ? 64 : 32;
 
 constexpr int64_t StepsOf(int64_t count, int64_t step) { return (count + step - 1) / step; }
 
-// Lane i of a line becomes the pair first[i], second[i], and so for each part, lines `stride` bytes
-// apart. Numbers of f16, and of f32 in three parts, are exact; the last part of others is rounded
-// where kRounds. Of NaN some part is NaN, if kRounds not every NaN.
+// Splits each number into kParts bfloat16 parts and writes a line for each part, `stride` bytes
+// apart; lane i of a line holds the parts of first[i] and second[i]. The sum of the parts is the
+// number if it comes from f16 (two parts) or f32 (three parts). For other numbers kRounds rounds
+// the last part, which is cut otherwise. A NaN keeps a part that is NaN, but kRounds loses some.
 template <int kParts, bool kRounds>
 [[gnu::always_inline]] inline void PutPairs(__m512 first, __m512 second, std::byte* line,
                                             int64_t stride) {

@@ -227,7 +227,7 @@ struct PointsIQ1_M {
     return quant::PackedHalf::FromBits(static_cast<uint16_t>(bits));
   }
 
-  // The fields of three bits of four words, as bytes.
+  // Unpacks four scales of three bits from each of four 16-bit words, one scale to a byte.
   [[gnu::always_inline]] static __m128i Scales(__m128i words) {
     const __m128i low = _mm_set1_epi16(7);
     const __m128i high = _mm_set1_epi16(0x700);
@@ -375,7 +375,8 @@ struct PointsIQ3_S {
   using Codes = CodeTraits<0, 15, false, LaneOrder::kQuads>;
   static constexpr int64_t kBytes = sizeof(quant::IQ3_S::Block);
 
-  // Eight numbers of each pair: of pairs 4i and 4i + 2 in vectors[2i], of the others in the next.
+  // Each pair has eight numbers of 16 bits. Those of pairs 4i and 4i + 2 are in vectors[2i], those
+  // of pairs 4i + 1 and 4i + 3 in vectors[2i + 1].
   struct Numbers {
     __m256i vectors[4];
 

@@ -79,7 +79,7 @@ inline void TransposeTile(const float* const* rows, int64_t begin, float* tile) 
 
 // ---- Batches -------------------------------------------------------------------------------
 
-// The origin of the weights of a batch.
+// Errors count alike in all values, more in large values, or by the importance of the column.
 enum class Weighting { kEqual, kMagnitude, kImportance };
 
 // Values of a block and their weights, each [count][kLanes].

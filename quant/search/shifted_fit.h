@@ -82,7 +82,8 @@ ShiftedFit FitIq6K(const float* values, const float* importance);
 
 // ---- Rows with a factor of their own -------------------------------------------------------
 
-// value[i] as in ShiftedFit with the row's d, a number that its head can hold.
+// A row of blocks with one factor: value[i] is that of ShiftedFit, with this `d` in place of the
+// block's. The head of a row in the format can hold `d` exactly.
 struct ShiftedRowFit {
   float d;
   std::vector<ShiftedFit> blocks;

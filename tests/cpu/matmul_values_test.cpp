@@ -162,7 +162,8 @@ TEST_P(MatMulValuesTest, ExtremeCodesDoNotSaturate) {
   }
 }
 
-// Small integers have exact sums, whatever the order: -128 times 127 in every place.
+// Every weight is -128 and every activation 127 or -127, the largest products. Their sums are
+// integers that a float holds exactly, so the order of addition may not matter.
 TEST_P(MatMulValuesTest, LargestProductsAreExact) {
   constexpr int64_t kCols = 288;
   const quant::FormatTraits& q8_0 = *quant::FindFormat("q8_0");

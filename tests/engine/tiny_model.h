@@ -68,8 +68,8 @@ inline TinyShape MixedShape(int64_t window) {
   return shape;
 }
 
-// So that passes of many tokens have the arithmetic of few: the absorbed form takes fewer
-// multiplications at any length.
+// Latent attention whose sizes make the absorbed form the cheaper one at any length. So passes of
+// many tokens compute it in the same form as passes of few tokens, with the same arithmetic.
 inline TinyShape LatentShape() {
   TinyShape shape;
   shape.arch = "deepseek2";

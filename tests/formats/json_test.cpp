@@ -28,7 +28,8 @@ TEST(Json, ReadsEveryKindOfValue) {
   EXPECT_EQ(*json, Json::parse(text));
 }
 
-// Only in files, and only where they stand for numbers.
+// Python writes Infinity and NaN into JSON. Files may hold both words in place of numbers; inside a
+// string they stay text, and a text that is no file may not hold them.
 TEST(Json, FilesMayHoldTheNumbersOfPython) {
   const TemporaryFolder folder;
   const auto read = [&](std::string_view text) {

@@ -31,8 +31,8 @@ Status TakeUp(const RunOptions& options, const std::optional<std::string>& text,
 Status SetProcessors(const RunOptions& options, const TextRun& run, BeamOptions* processors,
                      GenerateOptions* generate);
 
-// Saves the text as it was shown: generated tokens that the loop has shown and not yet computed are
-// computed, and guesses behind its end forgotten.
+// Saves the text as it was shown. Computes the tokens that were shown and are not in the cache yet,
+// and drops guesses of the draft behind the end of the text.
 Status SaveText(const ContinueRunOptions& options, const Generation& generation, TextRun& run);
 
 }  // namespace kvant::tools

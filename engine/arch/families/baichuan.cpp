@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kName = "baichuan";
 constexpr float kMaxBias = 8.0f;
 
-// The models with ALiBi are known by nothing else in files of other engines.
+// The 13B models use ALiBi. Files of other engines do not say so; only their 40 layers tell.
 constexpr int64_t kLayersWithAlibi = 40;
 
 // The vocabulary of Baichuan 2, by which its output is known.

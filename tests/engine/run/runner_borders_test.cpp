@@ -92,8 +92,9 @@ TEST_P(RunnerBorders, AStepOfManyPassesIsRefusedWholeOrDoneWhole) {
   }
 }
 
-// Positions that are computed again are as exact as those that were never dropped: a second rewind
-// goes back as far as it can without another replay, from every place in a block.
+// A rewind past the window computes dropped positions again (a replay). These positions must have
+// the bits of positions that were never dropped. For each place in a block the test rewinds with a
+// replay, then as far as possible without one, and compares logits with a straight run.
 TEST_P(RunnerBorders, AfterAReplayTheSlackIsExactAsWell) {
   if (GetParam().window == 0) GTEST_SKIP() << "nothing is ever dropped";
   const auto model = OpenModel();
