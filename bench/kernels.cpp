@@ -28,6 +28,7 @@
 #include <string_view>
 
 #include "base/aligned_buffer.h"
+#include "cpu/dispatch.h"
 #include "cpu/peaks.h"
 #include "tests/cpu/attention_reference.h"
 #include "tests/cpu/matmul_problem.h"

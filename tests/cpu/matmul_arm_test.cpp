@@ -2,6 +2,7 @@
 // of rows and tokens, and only exact integers are made in different ways.
 #include <gtest/gtest.h>
 
+#include "cpu/dispatch.h"
 #include "tests/cpu/isa_test.h"
 #include "tests/cpu/matmul_problem.h"
 

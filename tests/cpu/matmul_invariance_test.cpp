@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/thread_pool.h"
+#include "cpu/dispatch.h"
 #include "cpu/float_gemm.h"
 #include "tests/cpu/isa_test.h"
 #include "tests/cpu/matmul_problem.h"

@@ -1,4 +1,5 @@
 // The kernels for devices, compiled for the host, on random shapes (attention_case.h).
+#include "cpu/dispatch.h"
 #include "tests/cuda/attention_passes.h"
 
 #include <gtest/gtest.h>

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cpu/dispatch.h"
 #include "formats/npy.h"
 #include "kvant/beam_generator.h"
 #include "tests/engine/evaluate/logit_comparison.h"

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 
+#include "cpu/dispatch.h"
 #include "engine/quantize/quantize.h"
 #include "engine/quantize/recipe.h"
 #include "formats/npy.h"

@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 json Fixtures(const char* name) {
-  return json::parse(std::ifstream(std::string(KVANT_SOURCE_DIR "/tests/engine/") + name));
+  return json::parse(std::ifstream(std::string(KVANT_SOURCE_DIR "/tests/engine/quantize/") + name));
 }
 
 // The tensors of a fixture's model; names live in `names`.
