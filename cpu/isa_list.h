@@ -11,6 +11,7 @@
 #include "cpu/avx512vbmi/isa.h"
 #include "cpu/avx512vnni/isa.h"
 #include "cpu/avxvnni/isa.h"
+#include "cpu/dispatch.h"
 #include "cpu/i8mm/isa.h"
 #include "cpu/neon/isa.h"
 #include "cpu/scalar/isa.h"
