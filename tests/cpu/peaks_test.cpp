@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "cpu/kernels/table.h"
 #include "cpu/peaks.h"
 #include "tests/cpu/isa_test.h"
 
