@@ -9,6 +9,8 @@
 
 namespace kvant::cpu {
 
+struct CpuFeatures;
+struct Isa;
 struct KernelTable;
 
 // One row of cpu/isa_list.h as seen on this machine.
@@ -18,6 +20,13 @@ struct IsaReport {
   bool supported;
   std::string reason;  // why it was refused: "CPU lacks avx512_vnni"
 };
+
+// The report of a row, and the row's kernels; null where the machine does not support them.
+struct IsaAnswer {
+  IsaReport report;
+  const KernelTable* kernels;
+};
+IsaAnswer Ask(const Isa& isa, const CpuFeatures& features);
 
 // All instruction sets, best first.
 std::vector<IsaReport> ReportIsas();

@@ -11,7 +11,6 @@
 #include "cpu/avx512vbmi/isa.h"
 #include "cpu/avx512vnni/isa.h"
 #include "cpu/avxvnni/isa.h"
-#include "cpu/dispatch.h"
 #include "cpu/i8mm/isa.h"
 #include "cpu/neon/isa.h"
 #include "cpu/scalar/isa.h"
@@ -35,12 +34,5 @@ inline constexpr Isa kIsaList[] = {
     {"neon", neon::kCompiled, neon::kRequired, neon::Kernels},
     {"scalar", true, {}, scalar::Kernels},
 };
-
-// A row as seen on a machine with these features, and its table, null where it is not supported.
-struct IsaAnswer {
-  IsaReport report;
-  const KernelTable* kernels;
-};
-IsaAnswer Ask(const Isa& isa, const CpuFeatures& features);
 
 }  // namespace kvant::cpu
