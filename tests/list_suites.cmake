@@ -28,7 +28,7 @@ macro(add_suite name filter)
   if(NOT chosen OR at GREATER -1)
     set(added TRUE)
     add_test("${name}" ${program} "--gtest_filter=${filter}" --gtest_brief=1)
-    set_tests_properties("${name}" PROPERTIES TIMEOUT 900)
+    set_tests_properties("${name}" PROPERTIES TIMEOUT 1800)
     # What takes longest, some of it with sanitizers only, begins first, so that no core waits for it
     # in the end.
     if(${name} MATCHES "^(Listed/Families|Kinds/(RunnerKinds|HostileSessionFile)|Seeded/Recurrent|BartG2p|BenchTest|QuantizeSize|Isa/(Attention|AttentionRows|MatMul(Values|Invariance)Test))$")
