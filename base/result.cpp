@@ -15,6 +15,8 @@ const char* ErrorCodeName(ErrorCode code) {
     case ErrorCode::kIo: return "IO";
     case ErrorCode::kCorrupt: return "CORRUPT";
     case ErrorCode::kCancelled: return "CANCELLED";
+    case ErrorCode::kBusy: return "BUSY";
+    case ErrorCode::kDeadline: return "DEADLINE";
   }
   return "UNKNOWN";
 }

@@ -14,7 +14,7 @@ namespace kvant::capi {
 // A caller's request, copied.
 struct Order {
   kvant_request callbacks;
-  std::vector<TokenId> prompt;
+  std::shared_ptr<const TextInput> input;
   SamplingOptions sampling;
   GenerateOptions options;
   Service service;
@@ -26,9 +26,7 @@ struct Entry {
   int64_t request = 0;
   int32_t sample = 0;
   bool ended = false;  // by a callback
-  GenerateOptions options = {};
-  std::optional<NgramDraft> draft = {};
-  std::unique_ptr<TextRequest> text = {};
+  std::shared_ptr<TextRequest> text = {};
 };
 
 namespace {
@@ -40,6 +38,7 @@ kvant_request RequestDefaults() {
   out.max_tokens = -1;
   out.sequence = -1;
   out.shift_keep = -1;
+  out.log_probs = -1;
   return out;
 }
 
@@ -56,6 +55,14 @@ Status CheckRequest(const Runner& runner, const kvant_request& in) {
   if (in.samples < 1 || in.samples > samples_max) {
     return MakeError(ErrorCode::kInvalid, "samples: expected 1 to {}, found {}", samples_max,
                      in.samples);
+  }
+  if (in.log_probs < -1 || in.log_probs > runner.model().vocab_size()) {
+    return MakeError(ErrorCode::kInvalid, "log_probs: expected -1 to {}, found {}",
+                     runner.model().vocab_size(), in.log_probs);
+  }
+  if (!(in.seconds_max >= 0)) {
+    return MakeError(ErrorCode::kInvalid, "seconds_max: expected 0 or more, found {}",
+                     in.seconds_max);
   }
   if (in.max_tokens < -1) {
     return MakeError(ErrorCode::kInvalid, "max_tokens: expected -1 or more, found {}",
@@ -87,7 +94,7 @@ Result<std::shared_ptr<const Order>> ReadRequest(const Runner& runner, const kva
   KVANT_TRY(CheckRequest(runner, in));
   auto out = std::make_shared<Order>();
   out->callbacks = in;
-  out->prompt.assign(prompt.begin(), prompt.end());
+  out->input = std::make_shared<TextInput>(TextInput{{prompt.begin(), prompt.end()}});
   KVANT_ASSIGN(out->sampling, ReadSampling(in.sampling));
   KVANT_ASSIGN(out->options.stop_texts, ReadTexts(in.stop_texts, in.stop_text_count, "stop_texts"));
   out->options.max_tokens = in.max_tokens;
@@ -96,10 +103,63 @@ Result<std::shared_ptr<const Order>> ReadRequest(const Runner& runner, const kva
   out->options.echo = in.echo != 0;
   if (in.shift_keep >= 0) out->options.shift_keep = in.shift_keep;
   out->options.draft_tokens = std::max<int64_t>(0, in.draft_tokens);
+  if (in.log_probs >= 0) out->options.log_probs = in.log_probs;
+  out->service.seconds_max = in.seconds_max;
   out->service.priority = in.priority;
   if (in.sequence >= 0) out->service.sequence = in.sequence;
   out->service.done = in.held;
   return std::shared_ptr<const Order>(std::move(out));
+}
+
+// The log-probabilities of a text as the arrays of kvant_text.
+class FlatLogProbs {
+ public:
+  explicit FlatLogProbs(std::span<const TokenLogProbs> tokens) {
+    for (const TokenLogProbs& token : tokens) {
+      chosen_.push_back(token.chosen.log_prob);
+      count_ = token.top.size();
+      for (const TokenLogProb& top : token.top) {
+        tokens_.push_back(top.id);
+        values_.push_back(top.log_prob);
+      }
+    }
+  }
+
+  void PutInto(kvant_text& text) const {
+    text.log_probs = chosen_.data();
+    text.top_tokens = tokens_.data();
+    text.top_log_probs = values_.data();
+    text.top_count = count_;
+  }
+
+ private:
+  std::vector<float> chosen_;    // [tokens]
+  std::vector<TokenId> tokens_;  // [tokens][count]
+  std::vector<float> values_;    // [tokens][count]
+  size_t count_ = 0;
+};
+
+kvant_batch_counters CountersInC(const SchedulerCounters& counters) {
+  kvant_batch_counters out = {};
+  out.struct_size = sizeof(out);
+  out.waiting = counters.waiting;
+  out.preempted = counters.preempted;
+  out.running = counters.running;
+  out.submitted = counters.submitted;
+  out.ended = counters.ended;
+  out.failed = counters.failed;
+  out.cancelled = counters.cancelled;
+  out.preemptions = counters.preemptions;
+  out.rounds = counters.rounds;
+  out.tokens_prefilled = counters.tokens_prefilled;
+  out.tokens_reused = counters.tokens_reused;
+  out.tokens_generated = counters.tokens_generated;
+  out.prefill_seconds = counters.prefill_seconds;
+  out.decode_seconds = counters.decode_seconds;
+  out.blocks_used = counters.blocks.used;
+  out.blocks_shared = counters.blocks.shared;
+  out.blocks_free = counters.blocks.free;
+  return out;
 }
 
 }  // namespace
@@ -143,12 +203,16 @@ class BatchState {
 
   Status Poll() {
     const Status status = scheduler_.Poll();
-    for (const Entry& entry : entries_) {
-      if (entry.ended) KVANT_TRY(scheduler_.Cancel(*entry.text));
-    }
     const Status handed = HandOut();
     return status.ok() ? handed : status;
   }
+
+  Status Run() {
+    return scheduler_.Drain(
+        {.ends_on_failure = false, .cancels = false, .after_round = [this] { return HandOut(); }});
+  }
+
+  SchedulerCounters counters() const { return scheduler_.counters(); }
 
  private:
   Status MakeSampler(const Order& order, int32_t sample) const {
@@ -165,23 +229,21 @@ class BatchState {
 
   void Prepare(Entry& entry) {
     const kvant_request& calls = entry.order->callbacks;
-    entry.options = entry.order->options;
-    if (entry.options.draft_tokens > 0) entry.options.draft = &entry.draft.emplace();
+    GenerateOptions options = entry.order->options;
+    if (options.draft_tokens > 0) options.draft = std::make_shared<NgramDraft>();
     const int64_t request = entry.request;
     const int32_t sample = entry.sample;
     bool& ended = entry.ended;
     if (calls.on_prompt != nullptr) {
-      int64_t& max_tokens = entry.options.max_tokens;
-      entry.options.on_prefill = [&calls, &ended, &max_tokens, request, sample](int64_t done) {
+      options.on_prefill = [&calls, &entry, request, sample](int64_t done) {
         if (calls.on_prompt(calls.user, request, sample, done) == 0) return;
-        ended = true;
-        max_tokens = 0;  // no token is drawn if that was the last of the prompt
+        entry.ended = true;
+        entry.text->Cancel();
       };
     }
     if (calls.on_logits != nullptr) {
-      entry.options.on_logits = [&calls, &ended, request, sample](
-                                    std::span<const TokenId> text,
-                                    std::span<float> logits) -> Status {
+      options.on_logits = [&calls, &ended, request, sample](std::span<const TokenId> text,
+                                                            std::span<float> logits) -> Status {
         if (calls.on_logits(calls.user, request, sample, text.data(), text.size(), logits.data(),
                             logits.size()) == 0) {
           return {};
@@ -190,19 +252,18 @@ class BatchState {
         return MakeError(ErrorCode::kInvalid, "ended by a callback");  // kCancelled ends the round
       };
     }
-    TextRequest::Setup setup = {.tokenizer = tokenizer_.get(),
-                                .prompt = entry.order->prompt,
-                                .options = &entry.options,
+    TextRequest::Setup setup = {.tokenizer = tokenizer_,
+                                .input = entry.order->input,
+                                .options = std::move(options),
                                 .held = entry.order->service.done,
                                 .sampling = SamplingOf(*entry.order, sample),
                                 .vocab_size = runner_->runner->model().vocab_size()};
-    if (calls.samples > 1) setup.family = entry.order.get();
     if (calls.on_text != nullptr) {
       setup.on_text = [&calls, request, sample](std::string_view piece) {
         return calls.on_text(calls.user, request, sample, piece.data(), piece.size()) == 0;
       };
     }
-    entry.text = std::make_unique<TextRequest>(std::move(setup));
+    entry.text = std::make_shared<TextRequest>(std::move(setup));
   }
 
   // Takes the texts that have ended off the batch and calls on_end for each.
@@ -231,7 +292,9 @@ class BatchState {
     out.struct_size = sizeof(out);
     out.request = entry.request;
     out.sample = entry.sample;
-    out.finish_reason = static_cast<int32_t>(made.finish_reason);
+    out.finish_reason = made.finish_reason == FinishReason::kDeadline
+                            ? KVANT_FINISH_DEADLINE
+                            : static_cast<int32_t>(made.finish_reason);
     if (entry.ended) out.finish_reason = KVANT_FINISH_CANCELLED;
     if (failed) out.finish_reason = KVANT_FINISH_ERROR;
     out.status = failed ? StatusOf(status.error().code) : KVANT_OK;
@@ -247,6 +310,8 @@ class BatchState {
     out.accepted_tokens = made.accepted_tokens;
     out.prompt_seconds = made.prefill_seconds;
     out.decode_seconds = made.decode_seconds;
+    const FlatLogProbs log_probs(made.log_probs);
+    if (entry.order->callbacks.log_probs >= 0) log_probs.PutInto(out);
     return calls.on_end(calls.user, &out);
   }
 
@@ -269,8 +334,11 @@ using namespace kvant::capi;
 namespace kvant::capi {
 namespace {
 
-constexpr kvant_batch_options kBatchDefaults = {
-    .struct_size = sizeof(kvant_batch_options), .prompt_slice = 0, .requests_max = 0};
+constexpr kvant_batch_options kBatchDefaults = {.struct_size = sizeof(kvant_batch_options),
+                                                .prompt_slice = 0,
+                                                .requests_max = 0,
+                                                .stall_seconds = 0,
+                                                .ageing_seconds = 0};
 
 // Runs `body`, a function of BatchState& that returns Status, as a call on the batch's runner.
 template <class Body>
@@ -301,6 +369,11 @@ kvant_status kvant_batch_new(kvant_runner* runner, const kvant_tokenizer* tokeni
     KVANT_TRY(Need(batch, "batch"));
     *batch = nullptr;
     KVANT_ASSIGN(const auto given, ReadStruct(options, kBatchDefaults, "batch options"));
+    if (!(given.stall_seconds >= 0) || !(given.ageing_seconds >= 0)) {
+      return MakeError(ErrorCode::kInvalid,
+                       "stall_seconds and ageing_seconds: expected 0 or more, found {} and {}",
+                       given.stall_seconds, given.ageing_seconds);
+    }
     if (given.prompt_slice < 0 || given.requests_max < 0) {
       return MakeError(ErrorCode::kInvalid,
                        "prompt_slice and requests_max: expected 0 or more, found {} and {}",
@@ -308,6 +381,8 @@ kvant_status kvant_batch_new(kvant_runner* runner, const kvant_tokenizer* tokeni
     }
     SchedulerOptions wanted;
     wanted.prompt_slice = given.prompt_slice;
+    wanted.stall = given.stall_seconds;
+    wanted.ageing = given.ageing_seconds;
     if (given.requests_max > 0) wanted.requests_max = static_cast<size_t>(given.requests_max);
     wanted.cancel = &runner->state->cancel;
     return Give(batch, std::make_unique<kvant_batch>(kvant_batch{std::make_shared<BatchState>(
@@ -338,9 +413,13 @@ kvant_status kvant_batch_poll(kvant_batch* batch, size_t* texts) {
   });
 }
 
-kvant_status kvant_batch_run(kvant_batch* batch) {
-  return CallBatch(batch, [&](BatchState& state) -> Status {
-    while (state.texts() > 0) KVANT_TRY(state.Poll());
-    return {};
+kvant_status kvant_batch_get_counters(const kvant_batch* batch, kvant_batch_counters* counters) {
+  return Call(batch, [&]() -> Status {
+    KVANT_TRY(Need(batch, "batch"));
+    return WriteStruct(counters, CountersInC(batch->state->counters()), "counters");
   });
+}
+
+kvant_status kvant_batch_run(kvant_batch* batch) {
+  return CallBatch(batch, [&](BatchState& state) -> Status { return state.Run(); });
 }

@@ -32,6 +32,8 @@ kvant_status StatusOf(ErrorCode code) {
     case ErrorCode::kIo: return KVANT_IO;
     case ErrorCode::kCorrupt: return KVANT_CORRUPT;
     case ErrorCode::kCancelled: return KVANT_CANCELLED;
+    case ErrorCode::kBusy: return KVANT_BUSY;
+    case ErrorCode::kDeadline: return KVANT_DEADLINE;
   }
   return KVANT_INTERNAL;
 }
@@ -122,7 +124,8 @@ const char* kvant_status_name(kvant_status status) {
   if (status == KVANT_INTERNAL) return "INTERNAL";
   for (const ErrorCode code :
        {ErrorCode::kInvalid, ErrorCode::kNotSupported, ErrorCode::kOutOfMemory,
-        ErrorCode::kContextFull, ErrorCode::kIo, ErrorCode::kCorrupt, ErrorCode::kCancelled}) {
+        ErrorCode::kContextFull, ErrorCode::kIo, ErrorCode::kCorrupt, ErrorCode::kCancelled,
+        ErrorCode::kBusy, ErrorCode::kDeadline}) {
     if (capi::StatusOf(code) == status) return ErrorCodeName(code);
   }
   return "UNKNOWN";

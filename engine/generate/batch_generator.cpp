@@ -48,15 +48,15 @@ Status GenerateBatch(Runner& runner, const Tokenizer& tokenizer,
   std::deque<TextRequest> texts;
   Scheduler scheduler(runner, {.prompt_slice = options.prompt_slice, .cancel = options.cancel});
   for (size_t i = 0; i < requests.size(); ++i) {
+    const auto input = std::make_shared<const TextInput>(
+        TextInput{requests[i].prompt, requests[i].source, requests[i].frames});
     for (int32_t sample = 0; sample < requests[i].samples; ++sample) {
-      TextRequest::Setup setup = {.tokenizer = &tokenizer,
-                                  .prompt = requests[i].prompt,
-                                  .options = &generate,
-                                  .sampling = SamplingOf(requests[i], sample, options),
-                                  .vocab_size = runner.model().vocab_size(),
-                                  .family = &requests[i],
-                                  .source = requests[i].source,
-                                  .frames = requests[i].frames};
+      TextRequest::Setup setup = {
+          .tokenizer = std::shared_ptr<const Tokenizer>(std::shared_ptr<void>(), &tokenizer),
+          .input = input,
+          .options = generate,
+          .sampling = SamplingOf(requests[i], sample, options),
+          .vocab_size = runner.model().vocab_size()};
       if (options.on_piece) {
         setup.on_text = [&options, i, sample](std::string_view piece) {
           return options.on_piece(i, sample, piece);
@@ -71,18 +71,7 @@ Status GenerateBatch(Runner& runner, const Tokenizer& tokenizer,
       scheduler.Submit(texts.emplace_back(std::move(setup)));
     }
   }
-  while (!scheduler.idle()) {
-    const Status status = scheduler.Poll();
-    if (!scheduler.first_failure().ok()) return scheduler.first_failure();
-    if (status.ok()) continue;
-    // Two things end a batch early: the cancel flag, between steps or during one, or an error of
-    // on_text, which is then not called again.
-    if (status.error().code == ErrorCode::kCancelled && !scheduler.refused()) {
-      KVANT_TRY(scheduler.CancelAll());
-    }
-    return status;
-  }
-  return {};
+  return scheduler.Drain();
 }
 
 }  // namespace kvant

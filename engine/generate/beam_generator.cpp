@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "kvant/scheduler.h"
+#include "kvant/text_request.h"
 
 namespace kvant {
 namespace {
@@ -13,12 +14,13 @@ namespace {
 // A search and the sequences of its live beams, by rank.
 class BeamRequest final : public Request {
  public:
-  BeamRequest(BeamSearch search, size_t number, std::span<const TokenId> prompt,
-              const BeamGenerateOptions& options)
-      : search_(std::move(search)), number_(number), prompt_(prompt), options_(options) {
-    if (!options.sources.empty()) source_ = options.sources[number];
-    if (!options.frames.empty()) frames_ = options.frames[number];
-  }
+  BeamRequest(BeamSearch search, size_t number, TextInput input, BeamStepFunction on_step,
+              const std::atomic<bool>* cancel)
+      : search_(std::move(search)),
+        number_(number),
+        input_(std::move(input)),
+        on_step_(std::move(on_step)),
+        cancel_(cancel) {}
 
   // Nothing, if the search has not begun.
   std::optional<BeamGeneration> Found(bool all_cancelled) const {
@@ -36,10 +38,10 @@ class BeamRequest final : public Request {
   }
 
  protected:
-  int64_t sequences() const override { return options_.search.beams; }
-  std::span<const TokenId> prompt() const override { return prompt_; }
-  std::span<const TokenId> source() const override { return source_; }
-  std::span<const float> frames() const override { return frames_; }
+  int64_t sequences() const override { return search_.options().beams; }
+  std::span<const TokenId> prompt() const override { return input_.prompt; }
+  std::span<const TokenId> source() const override { return input_.source; }
+  std::span<const float> frames() const override { return input_.frames; }
   bool done() const override { return cancelled_ || search_.done(); }
 
   Status Prepare() override {
@@ -68,8 +70,8 @@ class BeamRequest final : public Request {
     KVANT_TRY(search_.Step(logits_));
     ++steps_;
     KVANT_TRY(search_.done() ? Shrink(host, 0) : Follow(host));
-    const BeamStep next = options_.on_step ? options_.on_step(number_, search_) : BeamStep::kGoOn;
-    if (next == BeamStep::kEndAll || (options_.cancel != nullptr && options_.cancel->load())) {
+    const BeamStep next = on_step_ ? on_step_(number_, search_) : BeamStep::kGoOn;
+    if (next == BeamStep::kEndAll || (cancel_ != nullptr && cancel_->load())) {
       return MakeError(ErrorCode::kCancelled, "cancelled");
     }
     cancelled_ = next == BeamStep::kEndRequest && !search_.done();
@@ -105,10 +107,9 @@ class BeamRequest final : public Request {
 
   BeamSearch search_;
   size_t number_;  // of the prompt
-  std::span<const TokenId> prompt_;
-  std::span<const TokenId> source_;
-  std::span<const float> frames_;
-  const BeamGenerateOptions& options_;
+  TextInput input_;
+  BeamStepFunction on_step_;
+  const std::atomic<bool>* cancel_;
   std::vector<SequenceId> beams_;
   std::vector<int> parents_;
   std::vector<std::span<const float>> logits_;
@@ -200,14 +201,15 @@ Result<std::vector<BeamGeneration>> GenerateBeams(Runner& runner,
     KVANT_ASSIGN(BeamSearch search, StartSearch(runner, prompts[i], search_options));
     KVANT_ASSIGN(const Service service, ServiceFor(runner, prompts[i], options));
     fork.sequence = service.sequence.value_or(-1);
-    scheduler.Submit(requests.emplace_back(std::move(search), i, prompts[i], options), service);
+    TextInput input = {prompts[i]};
+    if (!options.sources.empty()) input.source = options.sources[i];
+    if (!options.frames.empty()) input.frames = options.frames[i];
+    scheduler.Submit(requests.emplace_back(std::move(search), i, std::move(input), options.on_step,
+                                           options.cancel),
+                     service);
   }
-  Status status;
-  while (status.ok() && !scheduler.idle()) {
-    status = scheduler.Poll();
-    if (!scheduler.first_failure().ok()) return scheduler.first_failure().error();
-  }
-  const bool cancelled = !status.ok() && status.error().code == ErrorCode::kCancelled;
+  const Status status = scheduler.Drain();
+  const bool cancelled = status.Is(ErrorCode::kCancelled);
   if (!status.ok() && !cancelled) return status.error();
   std::vector<BeamGeneration> out;
   for (const BeamRequest& request : requests) {

@@ -1,3 +1,4 @@
+// The queue, the rounds and the loops of a scheduler; its steps are in scheduler_steps.cpp.
 #include "kvant/scheduler.h"
 
 #include <algorithm>
@@ -5,54 +6,118 @@
 #include <utility>
 
 #include "base/result.h"
+#include "engine/generate/prompt_turns.h"
 
 namespace kvant {
 namespace {
 
-constexpr int64_t kUnlimited = INT64_MAX;
+// Counting blocks takes longer than a step of a small model, so it is not done in every round.
+constexpr double kBlocksEvery = 0.05;  // seconds
 
-// How many of `left` tokens come next, at most `limit` where that is possible, so that none of them
-// is in a piece of few rows unless there are only few.
-int64_t LongPiece(const PromptCut& cut, int64_t left, int64_t limit) {
-  const int64_t shortest = std::min(cut.few_rows + 1, cut.chunk);
-  const int64_t piece =
-      left < 2 * shortest ? left : std::min(std::max(limit, shortest), left - shortest);
-  return std::min(piece, cut.chunk);
-}
-
-bool IsCancelled(const Status& status) {
-  return !status.ok() && status.error().code == ErrorCode::kCancelled;
-}
+Error Cancelled() { return MakeError(ErrorCode::kCancelled, "cancelled"); }
 
 }  // namespace
 
 Scheduler::Scheduler(SequenceHost& host, const SchedulerOptions& options)
-    : host_(host), options_(options) {}
+    : host_(host), options_(options), turns_(std::make_unique<PromptTurns>(options)) {}
 
 Scheduler::~Scheduler() {
   for (Request* request : running_) SendBack(*request);
+  for (Request* request : running_) request->owner_.reset();
+  for (Request* request : waiting_) request->owner_.reset();
+}
+
+double Scheduler::Now() const {
+  if (options_.clock) return options_.clock();
+  const auto time = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(time).count();
+}
+
+// ---- Any thread ---------------------------------------------------------------------------------
+
+Status Scheduler::Submit(std::shared_ptr<Request> request, const Service& service) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return MakeError(ErrorCode::kCancelled, "the scheduler has stopped");
+    const size_t waiting = static_cast<size_t>(published_.waiting) + inbox_.size();
+    if (waiting >= options_.queue_max) {
+      ++published_.refused;
+      return MakeError(ErrorCode::kBusy, "the queue is full: {} requests are waiting", waiting);
+    }
+    // The place in the queue and the deadline count from now on, not from the next round.
+    request->place_ = options_.ageing > 0 || service.seconds_max > 0 ? Now() : 0;
+    inbox_.push_back({std::move(request), service});
+    inbox_size_.store(inbox_.size());
+  }
+  arrived_.notify_one();
+  return {};
+}
+
+void Scheduler::Stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  arrived_.notify_all();
+}
+
+SchedulerCounters Scheduler::counters() const {
+  const std::lock_guard lock(mutex_);
+  return published_;
 }
 
 // ---- Requests -----------------------------------------------------------------------------------
 
 void Scheduler::Submit(Request& request, const Service& service) {
+  request.place_ = options_.ageing > 0 || service.seconds_max > 0 ? Now() : 0;
+  Enqueue(request, service);
+}
+
+// `place_` is the time at which the request came, where a time is needed.
+void Scheduler::Enqueue(Request& request, const Service& service) {
+  ++counted_.submitted;
   request.state_ = Request::State::kWaiting;
   request.service_ = service;
+  const double came = request.place_;
+  if (service.seconds_max > 0) request.deadline_ = came + service.seconds_max;
+  // A second of waiting is worth 1 / ageing of a priority; all requests age alike, so the order of
+  // two never changes.
+  request.place_ = options_.ageing > 0 ? service.priority * options_.ageing - came
+                                       : static_cast<double>(service.priority);
   const auto place = std::find_if(waiting_.begin(), waiting_.end(), [&](const Request* other) {
-    return other->service_.priority < service.priority;
+    return other->place_ < request.place_;
   });
   waiting_.insert(place, &request);
 }
 
-Status Scheduler::Cancel(Request& request) {
+void Scheduler::ReadInbox() {
+  if (inbox_size_.load() == 0) return;
+  std::vector<Arrival> arrivals;
+  {
+    const std::lock_guard lock(mutex_);
+    arrivals.swap(inbox_);
+    inbox_size_.store(0);
+    published_.waiting += std::ssize(arrivals);
+  }
+  for (Arrival& arrival : arrivals) {
+    Request& request = *arrival.request;
+    request.owner_ = std::move(arrival.request);
+    Enqueue(request, arrival.service);
+  }
+}
+
+// Ends a request that is waiting or running; others are left alone.
+Status Scheduler::Withdraw(Request& request, Status status) {
   const auto waiting = std::find(waiting_.begin(), waiting_.end(), &request);
   if (waiting != waiting_.end()) {
     waiting_.erase(waiting);
     running_.push_back(&request);  // so that it ends like any other
   }
   if (std::find(running_.begin(), running_.end(), &request) == running_.end()) return {};
-  return Remove(request, MakeError(ErrorCode::kCancelled, "cancelled"));
+  return Remove(request, std::move(status));
 }
+
+Status Scheduler::Cancel(Request& request) { return Withdraw(request, Cancelled()); }
 
 Status Scheduler::CancelAll() {
   std::erase_if(running_, [](Request* request) {
@@ -74,6 +139,43 @@ Status Scheduler::CancelAll() {
   return {};
 }
 
+// Ends the requests whose cancellation was asked for by any thread, and those whose time is over.
+Status Scheduler::EndAsAsked() {
+  double now = 0;
+  const auto is_over = [&](const Request& request) {
+    if (request.deadline_ == 0) return false;
+    if (now == 0) now = Now();
+    return now >= request.deadline_;
+  };
+  const auto next = [&](const auto& requests) -> Request* {
+    const auto found = std::find_if(requests.begin(), requests.end(), [&](Request* request) {
+      return request->cancel_asked_.load(std::memory_order_relaxed) || is_over(*request);
+    });
+    return found == requests.end() ? nullptr : *found;
+  };
+  while (true) {
+    Request* request = next(running_);
+    if (request == nullptr) request = next(waiting_);
+    if (request == nullptr) return {};
+    if (request->cancel_asked_.load(std::memory_order_relaxed)) {
+      KVANT_TRY(Cancel(*request));
+      continue;
+    }
+    const double allowed = request->service_.seconds_max;
+    KVANT_TRY(Withdraw(*request,
+                       request->EndAtDeadline(MakeError(
+                           ErrorCode::kDeadline, "the {} s that were allowed are over", allowed))));
+  }
+}
+
+// Ends all requests with a status, those in the inbox as well.
+Status Scheduler::EndAll(const Status& status) {
+  ReadInbox();
+  while (!running_.empty()) (void)Withdraw(*running_.front(), status);
+  while (!waiting_.empty()) (void)Withdraw(*waiting_.front(), status);
+  return status;
+}
+
 // Ends a request, whatever it was doing. Where others wait for its prompt, the next of them
 // computes the prompt.
 Status Scheduler::Remove(Request& request, Status status) {
@@ -88,7 +190,14 @@ Status Scheduler::Remove(Request& request, Status status) {
   full_ = false;
   request.state_ = Request::State::kEnded;
   request.status_ = std::move(status);
-  if (first_failure_.ok() && !IsCancelled(request.status_)) first_failure_ = request.status_;
+  ++counted_.ended;
+  if (request.status_.Is(ErrorCode::kCancelled)) {
+    ++counted_.cancelled;
+  } else if (!request.status_.ok()) {
+    ++counted_.failed;
+    if (first_failure_.ok()) first_failure_ = request.status_;
+  }
+  const std::shared_ptr<Request> owner = std::move(request.owner_);  // until the end of this call
   const Status end = request.End();
   if (!end.ok()) refused_ = true;
   return end;
@@ -108,15 +217,74 @@ void Scheduler::SendBack(Request& request) {
 
 // ---- Rounds -------------------------------------------------------------------------------------
 
-Status Scheduler::Poll() {
-  KVANT_TRY(Admit());
-  if (running_.empty()) return {};
-  if (options_.cancel != nullptr && options_.cancel->load()) {
-    return MakeError(ErrorCode::kCancelled, "cancelled");
-  }
-  KVANT_TRY(StepFrom(0));
-  return AdvanceFrom(0);
+bool Scheduler::idle() const {
+  return waiting_.empty() && running_.empty() && inbox_size_.load() == 0;
 }
+
+Status Scheduler::Poll() {
+  ReadInbox();
+  const auto round = [this]() -> Status {
+    KVANT_TRY(EndAsAsked());
+    KVANT_TRY(Admit());
+    if (running_.empty()) return {};
+    if (options_.cancel != nullptr && options_.cancel->load()) return Cancelled();
+    KVANT_TRY(StepFrom(0));
+    return AdvanceFrom(0);
+  };
+  Status status = round();
+  Publish();
+  return status;
+}
+
+void Scheduler::Publish() {
+  counted_.waiting = std::ssize(waiting_);
+  counted_.running = std::ssize(running_);
+  counted_.preempted = std::count_if(waiting_.begin(), waiting_.end(),
+                                     [](const Request* request) { return request->has_begun_; });
+  if (stepped_at_ - blocks_counted_at_ >= kBlocksEvery || running_.empty()) {
+    counted_.blocks = host_.block_counts();
+    blocks_counted_at_ = stepped_at_;
+  }
+  const std::lock_guard lock(mutex_);
+  counted_.refused = published_.refused;
+  published_ = counted_;
+}
+
+Status Scheduler::Drain(const DrainOptions& options) {
+  while (!idle()) {
+    const Status status = Poll();
+    if (options.after_round) KVANT_TRY(options.after_round());
+    if (options.ends_on_failure && !first_failure_.ok()) return first_failure_;
+    if (status.ok()) continue;
+    if (options.cancels && status.Is(ErrorCode::kCancelled) && !refused_) KVANT_TRY(CancelAll());
+    return status;
+  }
+  return {};
+}
+
+Status Scheduler::Serve() {
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      arrived_.wait(lock, [this] {
+        return stopping_ || !inbox_.empty() || !waiting_.empty() || !running_.empty();
+      });
+      if (stopping_) break;
+    }
+    const Status status = Poll();
+    if (!status.ok() && !std::exchange(refused_, false)) {
+      Stop();
+      (void)EndAll(status);
+      Publish();
+      return status;
+    }
+  }
+  (void)EndAll(Cancelled());
+  Publish();
+  return {};
+}
+
+// ---- The queue ----------------------------------------------------------------------------------
 
 // Lets waiting requests begin, in order, as long as there is room; requests of one family begin
 // together.
@@ -133,7 +301,7 @@ Status Scheduler::Admit() {
       request.progress_ = {.leader = running_[first]};
     }
     KVANT_TRY(Open(first));
-    if (options_.prompt_slice > 0) continue;
+    if (has_slices()) continue;
     // Prompts go first: their steps run now, before the next request is admitted, because a request
     // that ends with its first token makes room for it.
     const auto in_prompt = [](const Request* request) {
@@ -181,244 +349,6 @@ Status Scheduler::Open(size_t first) {
     KVANT_TRY(Remove(request, status));
   }
   return {};
-}
-
-Result<SequenceId> Scheduler::NewSequenceFor(const Request& request) {
-  if (!request.frames().empty()) return host_.NewSequenceOfFrames(request.frames());
-  const std::span<const TokenId> source = request.source();
-  return source.empty() ? host_.NewSequence() : host_.NewSequenceOf(source);
-}
-
-// Gives a request that processes its own prompt a sequence for it.
-Status Scheduler::StartPrompt(Request& request) {
-  Request::Progress& progress = request.progress_;
-  if (request.service_.sequence.has_value()) {
-    progress.sequence = *request.service_.sequence;
-    progress.done = request.service_.done;
-    return {};
-  }
-  KVANT_ASSIGN(progress.sequence, NewSequenceFor(request));
-  if (request.has_begun_) return FindPrefixAgain(request);
-  KVANT_ASSIGN(request.reused_, host_.ReusePrefix(progress.sequence, request.prompt()));
-  progress.done = progress.kept = request.reused_;
-  return {};
-}
-
-// Beginning again a request takes no more of a known prefix than the first time. What has been
-// given up of it meanwhile is computed in long pieces; where that is too little for one, more of
-// the prefix is computed with it.
-Status Scheduler::FindPrefixAgain(Request& request) {
-  Request::Progress& progress = request.progress_;
-  const PromptCut cut = host_.prompt_cut();
-  for (int64_t most = request.reused_;; most = progress.kept - 1) {
-    const auto prefix = request.prompt().first(static_cast<size_t>(most) + 1);
-    KVANT_ASSIGN(progress.kept, host_.ReusePrefix(progress.sequence, prefix));
-    const int64_t missing = request.reused_ - progress.kept;
-    const bool is_short = cut.chunk > cut.few_rows && missing > 0 && missing <= cut.few_rows;
-    if (!is_short || progress.kept == 0) break;
-    KVANT_TRY(host_.FreeSequence(std::exchange(progress.sequence, -1)));
-    KVANT_ASSIGN(progress.sequence, NewSequenceFor(request));
-  }
-  progress.done = progress.kept;
-  return {};
-}
-
-// ---- Steps --------------------------------------------------------------------------------------
-
-// Makes a step of the requests from number `first` on. If it fails, they are as before it.
-Status Scheduler::StepFrom(size_t first) {
-  while (true) {
-    KVANT_TRY(Gather(first));
-    if (inputs_.empty()) return {};
-    const Status status = RunStep(first);
-    if (status.ok() || IsCancelled(status)) return status;
-    KVANT_TRY(Retry(first, status));
-  }
-}
-
-Status Scheduler::Gather(size_t first) {
-  inputs_.clear();
-  owners_.clear();
-  int64_t budget = options_.prompt_slice > 0 ? options_.prompt_slice : kUnlimited;
-  for (size_t i = first; i < running_.size();) {
-    Request& request = *running_[i];
-    request.took_part_ = false;
-    const size_t before = inputs_.size();
-    const Status status = request.state_ == Request::State::kPrompt
-                              ? AddPromptPiece(request, budget)
-                              : request.AddInputs(host_, inputs_);
-    if (!status.ok()) {
-      inputs_.resize(before, {});
-      KVANT_TRY(Remove(request, status));
-      continue;
-    }
-    owners_.resize(inputs_.size(), &request);
-    request.took_part_ = inputs_.size() > before;
-    ++i;
-  }
-  return {};
-}
-
-int64_t Scheduler::PromptTokens(const Request& request) const {
-  return std::ssize(request.prompt()) + std::ssize(request.recompute());
-}
-
-Status Scheduler::AddPromptPiece(Request& request, int64_t& budget) {
-  Request::Progress& progress = request.progress_;
-  progress.piece = 0;
-  if (progress.leader == &request && progress.sequence < 0) KVANT_TRY(StartPrompt(request));
-  if (progress.sequence < 0 || budget <= 0) return {};
-  const std::span<const TokenId> prompt = request.prompt();
-  const int64_t left = std::ssize(prompt) - progress.done;
-  const PromptCut cut = host_.prompt_cut();
-  if (left > 0) {
-    if (request.service_.prompt_piece > 0) {
-      progress.piece = std::min(left, request.service_.prompt_piece);
-    } else {
-      // The tokens after a known prefix are cut in the same way whether it is still known or not.
-      const int64_t prefix = request.reused_;
-      const int64_t done = progress.done;
-      if (done < prefix) {
-        progress.piece = LongPiece(cut, prefix - done, budget);
-      } else if (budget == kUnlimited) {
-        progress.piece = left;
-      } else {
-        progress.piece = cut.Next(std::ssize(prompt) - prefix, done - prefix, budget);
-      }
-    }
-    inputs_.push_back(
-        {progress.sequence,
-         prompt.subspan(static_cast<size_t>(progress.done), static_cast<size_t>(progress.piece)),
-         progress.piece == left ? Logits::kLast : Logits::kNone});
-  } else if (progress.done < PromptTokens(request)) {
-    // Tokens that the request had chosen itself: the first time they were computed few at a time,
-    // so they are again.
-    const auto again = request.recompute().subspan(static_cast<size_t>(-left));
-    progress.piece = std::min({std::ssize(again), cut.few_rows, budget});
-    inputs_.push_back(
-        {progress.sequence, again.first(static_cast<size_t>(progress.piece)), Logits::kNone});
-  }
-  if (budget != kUnlimited) budget -= progress.piece;
-  return {};
-}
-
-Status Scheduler::RunStep(size_t first) {
-  statuses_.assign(inputs_.size(), Status());
-  StepOptions options;
-  options.rows = [this](size_t input, int64_t token, std::span<const float> logits) {
-    return owners_[input]->TakeRow(token, logits);
-  };
-  options.statuses = statuses_;
-  const auto start = std::chrono::steady_clock::now();
-  const Status status = host_.Step(inputs_, options);
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  for (size_t i = first; i < running_.size(); ++i) {
-    if (running_[i]->took_part_) running_[i]->Spend(seconds);
-  }
-  return status;
-}
-
-// Follows a step that was refused: removes the requests that were the reason, or makes room.
-Status Scheduler::Retry(size_t first, const Status& status) {
-  bool found = false;
-  for (size_t i = 0; i < owners_.size(); ++i) {
-    if (statuses_[i].ok()) continue;
-    found = true;
-    Request* const owner = owners_[i];
-    if (std::find(running_.begin(), running_.end(), owner) == running_.end()) continue;
-    KVANT_TRY(Remove(*owner, statuses_[i]));
-  }
-  if (found) return {};
-  if (status.error().code != ErrorCode::kOutOfMemory) {
-    // The error belongs to no single input, such as one that TakeRow returned: all requests end.
-    while (first < running_.size()) KVANT_TRY(Remove(*running_[first], status));
-    return {};
-  }
-  bool smaller = false;
-  for (size_t i = first; i < running_.size(); ++i) {
-    if (running_[i]->took_part_ && running_[i]->SaveMemory()) smaller = true;
-  }
-  return smaller ? Status() : MakeRoom(status);
-}
-
-// Sends the request that came last back to the queue until another has ended, together with the
-// requests that wait for its prompt.
-Status Scheduler::MakeRoom(const Status& status) {
-  size_t begin = running_.size() - 1;
-  Request& last = *running_[begin];
-  if (last.state_ == Request::State::kPrompt) {
-    while (begin > 0 && running_[begin - 1]->state_ == Request::State::kPrompt &&
-           running_[begin - 1]->progress_.leader == last.progress_.leader) {
-      --begin;
-    }
-  }
-  const bool can_wait = begin > 0 && (last.state_ == Request::State::kPrompt || last.Preempt());
-  if (!can_wait) return Remove(last, last.EndWithoutMemory(status));
-  while (running_.size() > begin) {
-    Request& request = *running_.back();
-    SendBack(request);
-    running_.pop_back();
-    waiting_.push_front(&request);
-  }
-  full_ = true;
-  return {};
-}
-
-// ---- Results ------------------------------------------------------------------------------------
-
-// Lets every request, in order, go on with the logits of the step.
-Status Scheduler::AdvanceFrom(size_t first) {
-  for (size_t i = first; i < running_.size(); ++i) {
-    if (running_[i]->state_ == Request::State::kPrompt) AfterPrompt(*running_[i]);
-  }
-  for (size_t i = first; i < running_.size();) {
-    Request& request = *running_[i];
-    const Status status = AdvanceOne(request);
-    if (IsCancelled(status)) return status;
-    if (status.ok() && !request.done()) {
-      ++i;
-      continue;
-    }
-    KVANT_TRY(Remove(request, status));
-  }
-  return {};
-}
-
-// Counts a piece of a prompt as processed. After the last piece the requests that wait for the same
-// prompt get forks of its sequence.
-void Scheduler::AfterPrompt(Request& request) {
-  Request::Progress& progress = request.progress_;
-  if (!request.took_part_ || progress.piece == 0) return;
-  const int64_t prompt = std::ssize(request.prompt());
-  progress.done += progress.piece;
-  progress.piece = 0;
-  if (progress.done <= prompt) request.PromptDone(progress.done);
-  if (progress.done != prompt) return;
-  for (Request* member : running_) {
-    if (member->progress_.leader != &request || member->progress_.sequence >= 0) continue;
-    const auto fork = host_.Fork(progress.sequence);
-    if (!fork.ok()) continue;  // waits on, and computes the prompt itself when this one ends
-    member->progress_.sequence = *fork;
-    member->progress_.done = prompt;
-    member->reused_ = request.reused_;
-    member->PromptDone(prompt);
-  }
-}
-
-Status Scheduler::AdvanceOne(Request& request) {
-  Request::Progress& progress = request.progress_;
-  if (request.state_ == Request::State::kPrompt) {
-    if (progress.sequence < 0 || progress.done < PromptTokens(request)) return {};
-    const bool again = request.has_begun_;
-    request.state_ = Request::State::kRunning;
-    request.has_begun_ = true;
-    request.Begin(progress.sequence);
-    return again ? Status() : request.Advance(host_);
-  }
-  if (!request.took_part_) return {};
-  request.took_part_ = false;
-  return request.Advance(host_);
 }
 
 }  // namespace kvant

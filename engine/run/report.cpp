@@ -85,6 +85,15 @@ void run::LogUpdate(const Core& core, const Sequences& sequences,
 
 // ---- Counters -----------------------------------------------------------------------------------
 
+int64_t Runner::prefix_block() const {
+  return options().prefix_cache && engine_->core->cache.has_value() ? kv::kBlockTokens : 0;
+}
+
+BlockCounts Runner::block_counts() const {
+  const run::Core& core = *engine_->core;
+  return core.cache.has_value() ? core.cache->block_counts() : BlockCounts();
+}
+
 RunnerStats Runner::stats() const {
   const run::Core& core = *engine_->core;
   RunnerStats stats = core.counters;

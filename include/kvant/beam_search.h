@@ -62,6 +62,7 @@ class BeamSearch {
   std::span<const int32_t> parents() const { return parents_; }
   std::span<const TokenId> tokens() const { return tokens_; }
   bool done() const { return done_; }
+  const BeamOptions& options() const { return options_; }
   int64_t generated() const { return generated_; }  // tokens of every live beam
 
   // The best num_return hypotheses found so far, best first; fewer if there are fewer.

@@ -44,7 +44,9 @@ typedef enum kvant_status {
   KVANT_IO = 5,            // the operating system refused: open, read, write, map
   KVANT_CORRUPT = 6,       // a file's content contradicts its format
   KVANT_CANCELLED = 7,     // kvant_runner_cancel(), or a callback that returned other than 0
-  KVANT_INTERNAL = 8       // a bug of kvant
+  KVANT_INTERNAL = 8,      // a bug of kvant
+  KVANT_BUSY = 9,          // too much is waiting already; try again later
+  KVANT_DEADLINE = 10      // the time that was allowed is over
 } kvant_status;
 
 typedef struct kvant_model kvant_model;

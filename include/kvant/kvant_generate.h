@@ -74,7 +74,8 @@ typedef enum kvant_finish_reason {
   KVANT_FINISH_CONTEXT = 3,    // the context is full
   KVANT_FINISH_MEMORY = 4,     // the cache's memory is full
   KVANT_FINISH_CANCELLED = 5,  // by a callback or a cancellation
-  KVANT_FINISH_ERROR = 6       // see kvant_text.status
+  KVANT_FINISH_ERROR = 6,      // see kvant_text.status
+  KVANT_FINISH_DEADLINE = 7    // the time of kvant_request.seconds_max is over
 } kvant_finish_reason;
 
 // One text that has ended. All of it is valid during the callback.
@@ -94,6 +95,13 @@ typedef struct kvant_text {
   int64_t decode_tokens;
   int64_t drafted_tokens, accepted_tokens;
   double prompt_seconds, decode_seconds;
+  // Where kvant_request.log_probs is not -1: the natural logarithms of the probabilities that the
+  // model gave the tokens, [count], and the likeliest tokens at the place of each, the likeliest
+  // first, [count][top_count]. Else NULL.
+  const float* log_probs;
+  const kvant_token* top_tokens;
+  const float* top_log_probs;
+  size_t top_count;
 } kvant_text;
 
 // A request. kvant_batch_add() copies everything that it points to, but for `user`. Callbacks run
@@ -123,13 +131,28 @@ typedef struct kvant_request {
                        size_t count, float* logits, size_t vocab);
   // After the last call of the others. Other than 0: kvant_batch_poll() returns KVANT_CANCELLED.
   int32_t (*on_end)(void* user, const kvant_text* text);
+  int32_t log_probs;   // keep log-probabilities, and those of this many likeliest tokens; -1: none
+  double seconds_max;  // the text ends so many seconds after kvant_batch_add(); 0: no limit
 } kvant_request;
 
 typedef struct kvant_batch_options {
   size_t struct_size;
   int64_t prompt_slice;  // tokens of prompts in a round beside those of texts; 0: prompts first
   int64_t requests_max;  // texts under way at the same time; 0: as many as there is room for
+  double stall_seconds;  // prompts keep texts waiting no longer in a round; 0: no limit
+  // A request that has waited so many seconds goes before those of one more priority; 0: never.
+  double ageing_seconds;
 } kvant_batch_options;
+
+// What a batch has done and is doing. Counts are since its creation unless they say "now".
+typedef struct kvant_batch_counters {
+  size_t struct_size;
+  int64_t waiting, preempted, running;  // now; preempted ones are among those that wait
+  uint64_t submitted, ended, failed, cancelled, preemptions, rounds;
+  uint64_t tokens_prefilled, tokens_reused, tokens_generated;
+  double prefill_seconds, decode_seconds;
+  int64_t blocks_used, blocks_shared, blocks_free;  // now, of the runner's cache
+} kvant_batch_counters;
 
 KVANT_API kvant_status kvant_request_default(kvant_request* request, size_t size);
 KVANT_API kvant_status kvant_batch_options_default(kvant_batch_options* options, size_t size);
@@ -145,6 +168,9 @@ KVANT_API kvant_status kvant_batch_cancel(kvant_batch* batch, int64_t request);
 // `texts` is the number of texts that have not ended. After KVANT_CANCELLED they are as before the
 // step, and may be polled again.
 KVANT_API kvant_status kvant_batch_poll(kvant_batch* batch, size_t* texts);
+// As of the last round. Unlike other calls, any thread may make this one at any time.
+KVANT_API kvant_status kvant_batch_get_counters(const kvant_batch* batch,
+                                                kvant_batch_counters* counters);
 // Rounds until all have ended. The error of a text is in its kvant_text.
 KVANT_API kvant_status kvant_batch_run(kvant_batch* batch);
 

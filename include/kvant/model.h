@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kvant/file_access.h"
@@ -134,6 +135,12 @@ class Model {
   const cpu::KernelTable* kernels_ = nullptr;
   const cpu::FloatGemm* float_gemm_ = nullptr;
 };
+
+// The model's tokenizer, as an owner of the model.
+inline std::shared_ptr<const Tokenizer> SharedTokenizer(std::shared_ptr<const Model> model) {
+  const Tokenizer* const tokenizer = &model->tokenizer();
+  return {std::move(model), tokenizer};
+}
 
 // The architectures that Model::Open accepts.
 struct KnownArchitecture {

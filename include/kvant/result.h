@@ -27,6 +27,8 @@ enum class ErrorCode : uint8_t {
   kIo,            // the operating system refused: open, read, write, map
   kCorrupt,       // a file's content contradicts its format
   kCancelled,     // the caller asked to stop
+  kBusy,          // too much is waiting already; the caller may try again later
+  kDeadline,      // the time that the caller allowed is over
 };
 
 // The stable, upper-case name of a code, for example "CONTEXT_FULL".
@@ -44,6 +46,8 @@ class [[nodiscard]] Status {
   Status(Error error) : error_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return !error_.has_value(); }
+  // Whether it is an error of this code.
+  bool Is(ErrorCode code) const { return error_.has_value() && error_->code == code; }
   const Error& error() const {
     if (!error_.has_value()) WrongResultAccess();
     return *error_;

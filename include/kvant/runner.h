@@ -255,6 +255,8 @@ class Runner final : public SequenceHost {
   int64_t context() const override { return options().context; }
   int64_t sequences_max() const override { return options().sequences; }
   PromptCut prompt_cut() const override;
+  int64_t prefix_block() const override;
+  BlockCounts block_counts() const override;
   RunnerStats stats() const;
   // Checks the cache's invariants (see kv::Ledger::Check).
   Status Check() const;

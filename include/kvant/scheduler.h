@@ -1,11 +1,18 @@
-// Serves many requests on one host of sequences. A request is a text, or a search with several
-// beams: it says which tokens it wants processed next and chooses more from their logits.
+// Serves many requests on one host of sequences.
 //
 // A round (Poll) lets waiting requests begin where there is room, makes one step of what all of
-// them want, and hands each its logits. Requests come and go between rounds. Long prompts can be
-// taken in slices beside the others' tokens; they are cut so that load never changes a bit of what
-// a request gets (PromptCut). Where memory is full, guesses are dropped first; then the request
-// that came last waits, and is computed again from its tokens when another has ended.
+// them want, and hands each its logits. Requests come and go between rounds. Drain makes rounds
+// until no request is left; Serve makes rounds until Stop and sleeps while there is nothing to do.
+// Every other loop over requests in kvant is one of the two.
+//
+// Long prompts can be taken in slices beside the others' tokens, of so many tokens or of so much
+// time. Slices are cut so that load never changes a bit of what a request gets (PromptCut). Slices
+// go in turn to the prompt that came first and to the one that has the least left, so that a long
+// prompt does not keep a short one waiting, nor short ones a long one. A prompt whose beginning
+// another one is just computing waits for it, where the host keeps prefixes.
+//
+// Where memory is full, guesses are dropped first; then the request that came last waits, and is
+// computed again from its tokens when another has ended.
 //
 // A request that is computed again has the bits of the first time, in the same cut. With known
 // prefixes (SessionOptions::prefix_cache) there is one exception, which SessionOptions::strict
@@ -14,126 +21,80 @@
 // sequence that made the blocks known computed them in such pieces; a prefix from a short prompt or
 // from generated tokens may differ in its last bits.
 //
-// Thread-safety: one thread; only the cancel flag may be set by others.
+// Thread-safety: one thread serves: it makes the rounds, and only it may call what stands under
+// "The serving thread". Any thread may call what stands under "Any thread", and Request::Cancel.
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "kvant/request.h"
 #include "kvant/result.h"
 #include "kvant/sequence_host.h"
 
 namespace kvant {
 
-// How a request is served.
-struct Service {
-  int priority = 0;  // higher ones begin first, equal ones in the order in which they came
-  // A sequence that is there before and after the request, instead of one of its own.
-  std::optional<SequenceId> sequence = {};
-  // How many tokens of the prompt that sequence holds already; never the last one.
-  int64_t done = 0;
-  // If not 0, the prompt is processed in pieces of this many tokens, whatever the scheduler's
-  // options.
-  int64_t prompt_piece = 0;
-};
-
-// The interface between the scheduler and a request. An error that a function returns ends the
-// request with it; kCancelled ends the round.
-class Request {
- public:
-  enum class State : uint8_t {
-    kNew,
-    kWaiting,  // in the queue, until there is room
-    kPrompt,   // its prompt is being processed
-    kRunning,
-    kEnded,
-  };
-  virtual ~Request() = default;
-
-  State state() const { return state_; }
-  // After the end: ok, or why the request ended before it was done.
-  const Status& status() const { return status_; }
-
- protected:
-  // The most sequences that it holds at the same time.
-  virtual int64_t sequences() const { return 1; }
-  virtual std::span<const TokenId> prompt() const = 0;
-  // The text that an encoder reads before the prompt. Empty: there is none.
-  virtual std::span<const TokenId> source() const { return {}; }
-  // The frames of features that an encoder reads before the prompt. Empty: there are none.
-  virtual std::span<const float> frames() const { return {}; }
-  // Requests that are neighbours in the queue and return the same family, not null, have the same
-  // source and prompt: it is processed once, and its sequence forked for each.
-  virtual const void* family() const { return nullptr; }
-  // Called before the request begins, or begins again.
-  virtual Status Prepare() { return {}; }
-  // Called when the first `tokens` tokens of the prompt are processed.
-  virtual void PromptDone(int64_t tokens) { (void)tokens; }
-  // Gives the request its sequence, which holds the prompt and what recompute() returned.
-  virtual void Begin(SequenceId sequence) = 0;
-  // Adds the inputs that it wants processed in the next step, of at least one token together.
-  virtual Status AddInputs(SequenceHost& host, std::vector<StepInput>& inputs) = 0;
-  // Called with the logits of each token of an input that asks for all.
-  virtual Status TakeRow(int64_t token, std::span<const float> logits) {
-    (void)token, (void)logits;
-    return {};
-  }
-  // Called after each step, to choose what comes next from the logits of its sequences, and after
-  // Begin, unless the request begins again.
-  virtual Status Advance(SequenceHost& host) = 0;
-  virtual bool done() const = 0;
-  // Called with the time that a step took that had inputs of this request.
-  virtual void Spend(double seconds) { (void)seconds; }
-
-  // Called when memory is full. Returns true if the request now wants less for the same step, such
-  // as no guesses; AddInputs is called again.
-  virtual bool SaveMemory() { return false; }
-  // Called when memory is full. Returns true if the request can wait: then its sequences are
-  // released, and before it begins again its prompt and the tokens of recompute() are processed.
-  virtual bool Preempt() { return false; }
-  virtual std::span<const TokenId> recompute() const { return {}; }
-  // Called when memory is full and nothing else can wait. Returns the error that the request ends
-  // with, or ok where what it has counts as a result.
-  virtual Status EndWithoutMemory(const Status& error) { return error; }
-
-  // Frees the sequences that it holds, except `kept`.
-  virtual void Release(SequenceHost& host, std::optional<SequenceId> kept) = 0;
-  // Called when the request has ended and status() is set. Returning kCancelled ends the round.
-  virtual Status End() { return {}; }
-
- private:
-  friend class Scheduler;
-
-  // How far the prompt and the tokens to recompute are processed, until Begin.
-  struct Progress {
-    Request* leader = nullptr;  // the request whose prompt is forked for it; itself if none
-    SequenceId sequence = -1;   // -1: none yet
-    int64_t kept = 0;           // tokens of a known prefix that it did not have to process
-    int64_t done = 0;           // tokens processed, those included
-    int64_t piece = 0;          // in the step under way
-  };
-
-  State state_ = State::kNew;
-  Status status_;
-  Service service_;
-  Progress progress_;
-  int64_t reused_ = 0;      // tokens that the prefix index knew when it first began
-  bool has_begun_ = false;  // at some time
-  bool took_part_ = false;  // in the last step
-};
-
 struct SchedulerOptions {
   // How many tokens of prompts a round may process beside those of running requests. A piece of a
-  // long chunk cannot be shorter than kSharedRowsMax + 1 tokens. 0: prompts go first, as a whole.
+  // long chunk cannot be shorter than kSharedRowsMax + 1 tokens. 0: prompts go first, as a whole,
+  // unless `stall` limits them.
   int64_t prompt_slice = 0;
-  size_t requests_max = SIZE_MAX;             // under way at the same time
+  // How many seconds the prompts of a round may keep running requests waiting. The scheduler learns
+  // how long a token of a prompt takes; a round processes at least kSharedRowsMax + 1 of them. 0:
+  // no limit.
+  double stall = 0;
+  size_t requests_max = SIZE_MAX;  // under way at the same time
+  size_t queue_max = SIZE_MAX;     // waiting at the same time; of shared requests
+  // For so many seconds that a request has waited, it goes before requests of one more priority. 0:
+  // it never does.
+  double ageing = 0;
   const std::atomic<bool>* cancel = nullptr;  // set: Poll returns kCancelled before its step
+  // The time in seconds, which never goes back. Empty: a steady clock.
+  std::function<double()> clock = {};
 };
+
+struct DrainOptions {
+  // Drain returns the status of the first request that fails, at once. false: the others go on.
+  bool ends_on_failure = true;
+  // Where the cancel flag ends a round, CancelAll is called, so that texts that have begun hand
+  // over what they have. false: they stay as they are, and may go on later.
+  bool cancels = true;
+  // Called after each round; an error ends Drain. May be empty.
+  std::function<Status()> after_round = {};
+};
+
+// What a scheduler has done and is doing. Counts are since its creation unless they say "now".
+struct SchedulerCounters {
+  int64_t waiting = 0;    // now: in the queue, those included that wait again for memory
+  int64_t preempted = 0;  // now: of those, the ones that had begun
+  int64_t running = 0;    // now: begun, in their prompts or texts
+  uint64_t submitted = 0;
+  uint64_t ended = 0;      // all that have ended; of these
+  uint64_t failed = 0;     //   with an error other than kCancelled,
+  uint64_t cancelled = 0;  //   and cancelled
+  uint64_t refused = 0;    // by queue_max
+  uint64_t preemptions = 0;
+  uint64_t tokens_prefilled = 0;  // of prompts, those computed again included
+  uint64_t tokens_reused = 0;     // of prompts, from known prefixes
+  uint64_t tokens_generated = 0;  // rows of steps of running requests, guesses included
+  uint64_t rounds = 0;            // with a step
+  // Seconds of steps. A step of prompts and texts counts for both, by their numbers of tokens.
+  double prefill_seconds = 0;
+  double decode_seconds = 0;
+  BlockCounts blocks = {};  // now; at most 50 ms old
+};
+
+class PromptTurns;
 
 class Scheduler {
  public:
@@ -143,6 +104,19 @@ class Scheduler {
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
+
+  // ---- Any thread ----
+
+  // Adds a new request to the inbox, which the next round reads; the scheduler shares it until it
+  // has ended. kBusy where queue_max requests are waiting; the request is as it was then.
+  Status Submit(std::shared_ptr<Request> request, const Service& service = {});
+  // Ends Serve after the round under way. Requests that have not ended are cancelled; their End is
+  // called.
+  void Stop();
+  // As of the last round.
+  SchedulerCounters counters() const;
+
+  // ---- The serving thread ----
 
   // Adds a request to the queue. It must be new, and live until it has ended.
   void Submit(Request& request, const Service& service = {});
@@ -154,7 +128,14 @@ class Scheduler {
   // Makes one round. Returns kCancelled, or an error of the host that concerns no single request;
   // the requests are then as they were before the step.
   Status Poll();
-  bool idle() const { return waiting_.empty() && running_.empty(); }
+  bool idle() const;
+
+  // Makes rounds until no request is left, see DrainOptions. Returns an error of Poll as well.
+  Status Drain(const DrainOptions& options = {});
+
+  // Makes rounds as long as there are requests, and sleeps while there are none, until Stop. Single
+  // requests may fail. An error of the host ends all requests with it and is returned.
+  Status Serve();
 
   // Whether the last round was ended by a request's End.
   bool refused() const { return refused_; }
@@ -162,15 +143,28 @@ class Scheduler {
   const Status& first_failure() const { return first_failure_; }
 
  private:
+  struct Arrival {
+    std::shared_ptr<Request> request;
+    Service service;
+  };
+
+  double Now() const;
+  void Enqueue(Request& request, const Service& service);
+  void ReadInbox();
+  Status EndAsAsked();
+  Status EndAll(const Status& status);
+  Status Withdraw(Request& request, Status status);
   Status Admit();
   size_t FamilyAtFront() const;
   bool HasRoom(size_t family) const;
   Status Open(size_t first);
   Status StepFrom(size_t first);
   Status Gather(size_t first);
+  Result<bool> AddInputs(Request& request, int64_t* budget);
   Result<SequenceId> NewSequenceFor(const Request& request);
   Status StartPrompt(Request& request);
   Status FindPrefixAgain(Request& request);
+  int64_t PromptPiece(const Request& request, int64_t budget) const;
   Status AddPromptPiece(Request& request, int64_t& budget);
   Status RunStep(size_t first);
   Status Retry(size_t first, const Status& status);
@@ -181,12 +175,16 @@ class Scheduler {
   Status AdvanceOne(Request& request);
   Status Remove(Request& request, Status status);
   int64_t PromptTokens(const Request& request) const;
+  bool has_slices() const { return options_.prompt_slice > 0 || options_.stall > 0; }
+  void CountStep(double seconds);
+  void Publish();
 
   SequenceHost& host_;
   SchedulerOptions options_;
   std::deque<Request*> waiting_;
   std::vector<Request*> running_;  // in the order in which they began
-  bool full_ = false;              // memory is full, so that nothing begins until a request ends
+  std::unique_ptr<PromptTurns> turns_;
+  bool full_ = false;  // memory is full, so that nothing begins until a request ends
   bool refused_ = false;
   Status first_failure_;
 
@@ -194,6 +192,19 @@ class Scheduler {
   std::vector<StepInput> inputs_;
   std::vector<Request*> owners_;  // by input
   std::vector<Status> statuses_;  // by input
+  int64_t round_budget_ = 0;      // tokens of prompts
+
+  SchedulerCounters counted_;     // by the serving thread
+  double stepped_at_ = 0;         // when the last step ended
+  double blocks_counted_at_ = 0;  // when `counted_.blocks` were counted
+
+  // Shared by threads, under the mutex:
+  mutable std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::vector<Arrival> inbox_;
+  bool stopping_ = false;
+  SchedulerCounters published_;
+  std::atomic<size_t> inbox_size_ = 0;
 };
 
 }  // namespace kvant

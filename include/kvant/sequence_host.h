@@ -53,6 +53,13 @@ enum class PrunePositions : uint8_t {
   kMoved,  // later tokens move to earlier positions, and their keys are rotated back
 };
 
+// Blocks of a cache, of all its groups together.
+struct BlockCounts {
+  int64_t used = 0;
+  int64_t shared = 0;  // of those used: referred to more than once
+  int64_t free = 0;    // that may still be used
+};
+
 // How a prompt is cut into pieces so that its rows have the same bits whatever else is served.
 struct PromptCut {
   int64_t chunk = 0;     // tokens of the chunks that a prompt alone is cut into
@@ -72,6 +79,10 @@ class SequenceHost {
   virtual int64_t context() const = 0;        // positions of a sequence
   virtual int64_t sequences_max() const = 0;  // most sequences at the same time
   virtual PromptCut prompt_cut() const = 0;
+  // Prefixes are kept in blocks of so many tokens, as soon as a step has computed them; 0: they are
+  // not kept.
+  virtual int64_t prefix_block() const { return 0; }
+  virtual BlockCounts block_counts() const { return {}; }
 
   virtual Result<SequenceId> NewSequence() = 0;
   // Creates a sequence of a source with these tokens, which is encoded unless it is known. kInvalid

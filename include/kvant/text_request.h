@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,6 +28,16 @@
 #include "kvant/token_text.h"
 
 namespace kvant {
+
+// What a text is a continuation of. Texts that share one object are samples of one prompt: where
+// they stand next to each other in a queue, it is processed once, and its sequence forked.
+struct TextInput {
+  std::vector<TokenId> prompt;
+  // For encoder-decoders, in a sequence of the request's own: the source, as tokens or as frames;
+  // one of the two is empty. The prompt is then the beginning of the generated text.
+  std::vector<TokenId> source = {};
+  std::vector<float> frames = {};
+};
 
 struct GenerateOptions {
   int64_t max_tokens = -1;  // -1: until an end token or a full context
@@ -46,15 +57,19 @@ struct GenerateOptions {
   std::optional<int64_t> shift_keep;
   // Guesses the next tokens, which are checked together with each token: at most draft_tokens, and
   // at most kSharedRowsMax - 1. Null: there is no draft.
-  Draft* draft = nullptr;
+  std::shared_ptr<Draft> draft = nullptr;
   int64_t draft_tokens = 8;
+  // Log-probabilities of each token of the text are kept, and of this many likeliest tokens at its
+  // place; 0: of the token alone. nullopt: none are. They are those of the model, before anything
+  // changes its logits.
+  std::optional<int32_t> log_probs = {};
   // Changes the logits of the token after `text`, all tokens so far, before one is drawn. An error
   // ends the text. May be empty.
   std::function<Status(std::span<const TokenId> text, std::span<float> logits)> on_logits = {};
   // Tokens are forced, banned and penalized before one is sampled, as these options say; how many
-  // beams there are and how they are scored does not matter. Null: nothing is. Of the prompt,
+  // beams there are and how they are scored does not matter. nullopt: nothing is. Of the prompt,
   // `processors_prompt` tokens count as one there and the others as generated; -1: all do.
-  const BeamOptions* processors = nullptr;
+  std::optional<BeamOptions> processors = {};
   int64_t processors_prompt = -1;
 };
 
@@ -64,11 +79,24 @@ enum class FinishReason : uint8_t {
   kLength,     // max_tokens
   kContext,    // the context is full
   kMemory,     // the KV cache's memory is full
-  kCancelled,  // by the cancel flag or by the caller's text function
+  kCancelled,  // by the cancel flag, Request::Cancel or the caller's text function
+  kDeadline,   // the time that Service::seconds_max allowed is over
 };
 
-// "stop", "stop_text", "length", "context", "memory", "cancelled".
+// "stop", "stop_text", "length", "context", "memory", "cancelled", "deadline".
 const char* FinishReasonName(FinishReason reason);
+
+struct TokenLogProb {
+  TokenId id = 0;
+  float log_prob = 0;  // natural logarithm
+};
+
+// A token of a text and the likeliest tokens at its place, the likeliest first, lower ids first
+// among equals.
+struct TokenLogProbs {
+  TokenLogProb chosen;
+  std::vector<TokenLogProb> top;
+};
 
 struct Generation {
   std::vector<TokenId> ids;  // generated, the end token excluded
@@ -81,6 +109,7 @@ struct Generation {
   int64_t drafted_tokens = 0;   // guessed
   int64_t accepted_tokens = 0;  // of these, right
   double decode_seconds = 0;    // sampling and appending, the caller's text function excluded
+  std::vector<TokenLogProbs> log_probs;  // of each of `ids`, if GenerateOptions asks for them
 };
 
 // Receives each piece of text; false ends the generation.
@@ -88,35 +117,41 @@ using TextFunction = std::function<bool(std::string_view piece)>;
 
 class TextRequest final : public Request {
  public:
+  // All that a text is made from. The request owns it; what the functions refer to must live until
+  // the request has ended.
   struct Setup {
-    const Tokenizer* tokenizer;
-    std::span<const TokenId> prompt;
-    const GenerateOptions* options;
-    int64_t held = 0;               // tokens of the prompt that the sequence has already
-    Sampler* sampler = nullptr;     // null: Prepare makes one from the two fields below
-    SamplingOptions sampling = {};  // only where `sampler` is null
-    int32_t vocab_size = 0;         // only where `sampler` is null
+    std::shared_ptr<const Tokenizer> tokenizer;
+    std::shared_ptr<const TextInput> input;
+    GenerateOptions options = {};
+    int64_t held = 0;  // tokens of the prompt that the sequence has already
+    // nullopt: Prepare makes one from the two fields below, so that a text that waits needs little
+    // memory.
+    std::optional<Sampler> sampler = {};
+    SamplingOptions sampling = {};
+    int32_t vocab_size = 0;
+    // Called with each token of the text, before the piece that it completes; `log_probs` is null
+    // unless the options ask for them. May be empty.
+    std::function<void(TokenId id, const TokenLogProbs* log_probs)> on_token = {};
     TextFunction on_text = {};
-    // Called when the text has ended, well or cancelled; returning false ends all requests.
+    // Called when the text has ended, well or cancelled; returning false ends all requests. May be
+    // empty.
     std::function<bool(TextRequest& request)> on_end = {};
-    const void* family = nullptr;  // texts with the same source and prompt
-    // For encoder-decoders, in a sequence of the request's own: the source, as tokens or as frames;
-    // one of the two is empty. The prompt is then the beginning of the generated text.
-    std::span<const TokenId> source = {};
-    std::span<const float> frames = {};
+    // Called in its place when the text has ended with an error. May be empty.
+    std::function<void(const Error& error)> on_failure = {};
   };
-  // Everything that the setup refers to must outlive the request.
   explicit TextRequest(Setup setup) : setup_(std::move(setup)) {}
 
   const Generation& generation() const { return out_; }
   Generation TakeGeneration() { return std::move(out_); }
-  uint64_t seed() const { return sampler_ == nullptr ? 0 : sampler_->seed(); }
+  // The sampler, which knows all tokens of the text. There is one after Prepare.
+  Sampler TakeSampler() { return *std::move(setup_.sampler); }
+  uint64_t seed() const { return setup_.sampler.has_value() ? setup_.sampler->seed() : 0; }
 
  protected:
-  std::span<const TokenId> prompt() const override { return setup_.prompt; }
-  const void* family() const override { return setup_.family; }
-  std::span<const TokenId> source() const override { return setup_.source; }
-  std::span<const float> frames() const override { return setup_.frames; }
+  std::span<const TokenId> prompt() const override { return setup_.input->prompt; }
+  const void* family() const override { return setup_.input.get(); }
+  std::span<const TokenId> source() const override { return setup_.input->source; }
+  std::span<const float> frames() const override { return setup_.input->frames; }
   Status Prepare() override;
   void PromptDone(int64_t tokens) override;
   void Begin(SequenceId sequence) override;
@@ -129,28 +164,28 @@ class TextRequest final : public Request {
   bool Preempt() override;
   std::span<const TokenId> recompute() const override;
   Status EndWithoutMemory(const Status& error) override;
+  Status EndAtDeadline(const Status& error) override;
   void Release(SequenceHost& host, std::optional<SequenceId> kept) override;
   Status End() override;
 
  private:
-  const GenerateOptions& options() const { return *setup_.options; }
+  const GenerateOptions& options() const { return setup_.options; }
   void AcceptPrompt(int64_t tokens);
   Status Guess(SequenceHost& host);
   Status Choose(std::span<const float> logits);
   Result<std::span<const float>> Processed(std::span<const float> logits);
+  TokenLogProbs LogProbsOf(TokenId id, std::span<const float> logits) const;
   Status TakeStep(SequenceHost& host);
   Status GoOn(SequenceHost& host);
-  bool Take(TokenId id);
+  bool Take(size_t i);
   bool Finish(FinishReason reason);
   bool Show(std::string_view piece);
 
   Setup setup_;
-  std::optional<Sampler> own_sampler_;
-  Sampler* sampler_ = nullptr;             // null before Prepare
   std::optional<BeamLogProbs> processed_;  // once a token was chosen, where there are processors
   std::vector<TokenId> read_;              // by these: the text so far
-  std::optional<TokenText> text_;
-  int64_t accepted_ = 0;  // tokens of the prompt that the sampler knows
+  std::optional<TokenText> text_;          // nullopt before Prepare
+  int64_t accepted_ = 0;                   // tokens of the prompt that the sampler knows
   SequenceId sequence_ = -1;
   bool begun_ = false;    // tokens may have been chosen
   bool shifted_ = false;  // the sequence no longer holds all tokens
@@ -159,8 +194,9 @@ class TextRequest final : public Request {
   std::vector<TokenId> guess_;   // the last token and those that may follow
   bool guess_again_ = false;     // the step is tried again with the tokens in guess_
   std::vector<TokenId> chosen_;  // from the logits of the last step
-  std::vector<float> row_;       // what on_logits changes, [vocab]
-  bool right_ = true;            // all guesses so far are what was chosen
+  std::vector<TokenLogProbs> chosen_log_probs_;  // of these, if they are asked for
+  std::vector<float> row_;                       // what on_logits changes, [vocab]
+  bool right_ = true;                            // all guesses so far are what was chosen
   Status chosen_status_;
   bool in_step_ = false;  // between AddInputs and Advance
   int64_t before_ = 0;    // tokens of the sequence before the step

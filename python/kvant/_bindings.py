@@ -15,6 +15,8 @@ IO = 5
 CORRUPT = 6
 CANCELLED = 7
 INTERNAL = 8
+BUSY = 9
+DEADLINE = 10
 ADD_SPECIAL = 1
 PARSE_SPECIAL = 2
 SHOW_SPECIAL = 4
@@ -51,6 +53,7 @@ FINISH_CONTEXT = 3
 FINISH_MEMORY = 4
 FINISH_CANCELLED = 5
 FINISH_ERROR = 6
+FINISH_DEADLINE = 7
 BEAM_HF = 0
 BEAM_CT2 = 1
 BEAM_WHISPER = 2
@@ -292,6 +295,10 @@ class kvant_text(Structure):
         ("accepted_tokens", c_int64),
         ("prompt_seconds", c_double),
         ("decode_seconds", c_double),
+        ("log_probs", c_void_p),
+        ("top_tokens", c_void_p),
+        ("top_log_probs", c_void_p),
+        ("top_count", c_size_t),
     ]
 
 
@@ -318,6 +325,8 @@ class kvant_request(Structure):
         ("on_prompt", CFUNCTYPE(c_int32, c_void_p, c_int64, c_int32, c_int64)),
         ("on_logits", CFUNCTYPE(c_int32, c_void_p, c_int64, c_int32, c_void_p, c_size_t, c_void_p, c_size_t)),
         ("on_end", CFUNCTYPE(c_int32, c_void_p, POINTER(kvant_text))),
+        ("log_probs", c_int32),
+        ("seconds_max", c_double),
     ]
 
 
@@ -326,6 +335,31 @@ class kvant_batch_options(Structure):
         ("struct_size", c_size_t),
         ("prompt_slice", c_int64),
         ("requests_max", c_int64),
+        ("stall_seconds", c_double),
+        ("ageing_seconds", c_double),
+    ]
+
+
+class kvant_batch_counters(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("waiting", c_int64),
+        ("preempted", c_int64),
+        ("running", c_int64),
+        ("submitted", c_uint64),
+        ("ended", c_uint64),
+        ("failed", c_uint64),
+        ("cancelled", c_uint64),
+        ("preemptions", c_uint64),
+        ("rounds", c_uint64),
+        ("tokens_prefilled", c_uint64),
+        ("tokens_reused", c_uint64),
+        ("tokens_generated", c_uint64),
+        ("prefill_seconds", c_double),
+        ("decode_seconds", c_double),
+        ("blocks_used", c_int64),
+        ("blocks_shared", c_int64),
+        ("blocks_free", c_int64),
     ]
 
 
@@ -495,6 +529,7 @@ FUNCTIONS = {
     "kvant_batch_add": (STATUS, [c_void_p, POINTER(kvant_request), c_void_p]),
     "kvant_batch_cancel": (STATUS, [c_void_p, c_int64]),
     "kvant_batch_poll": (STATUS, [c_void_p, c_void_p]),
+    "kvant_batch_get_counters": (STATUS, [c_void_p, POINTER(kvant_batch_counters)]),
     "kvant_batch_run": (STATUS, [c_void_p]),
     "kvant_beam_options_default": (STATUS, [POINTER(kvant_beam_options), c_size_t]),
     "kvant_beam_options_of_model": (STATUS, [c_void_p, POINTER(kvant_beam_options), c_size_t]),

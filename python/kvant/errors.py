@@ -53,5 +53,19 @@ class InternalError(KvantError):
     """A bug of kvant."""
 
 
+class BusyError(KvantError):
+    """Too much is waiting already; try again later."""
+
+    name = "BUSY"
+
+
+class DeadlineError(KvantError, TimeoutError):
+    """The time that was allowed is over."""
+
+    name = "DEADLINE"
+
+
 # By kvant_status, from 1.
-BY_STATUS = (InvalidError, NotSupportedError, OutOfMemoryError, ContextFullError, IoError, CorruptError, CancelledError, InternalError)
+BY_STATUS = (
+    InvalidError, NotSupportedError, OutOfMemoryError, ContextFullError, IoError, CorruptError, CancelledError, InternalError,
+    BusyError, DeadlineError)

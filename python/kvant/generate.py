@@ -17,7 +17,7 @@ Prompt = Union[Text, Tokens]
 # are copies that it may keep.
 LogitsProcessor = Callable[[np.ndarray, np.ndarray], Any]
 
-FINISH_REASONS = ("stop", "stop_text", "length", "context", "memory", "cancelled", "error")
+FINISH_REASONS = ("stop", "stop_text", "length", "context", "memory", "cancelled", "error", "deadline")
 
 
 class Generated(NamedTuple):
@@ -25,7 +25,7 @@ class Generated(NamedTuple):
 
     text: str
     tokens: np.ndarray  # int32, without the end token
-    finish_reason: str  # stop, stop_text, length, context, memory, cancelled, error
+    finish_reason: str  # stop, stop_text, length, context, memory, cancelled, error, deadline
     prompt: int  # the number of its prompt
     sample: int
     seed: int
@@ -34,6 +34,11 @@ class Generated(NamedTuple):
     decode_tokens: int
     decode_seconds: float
     error: Optional[KvantError]  # why it ended before it was done
+    # With `log_probs`: natural logarithms of the probabilities that the model gave the tokens, float32 [n], and the likeliest tokens at
+    # the place of each, the likeliest first, int32 and float32 [n][k].
+    log_probs: Optional[np.ndarray] = None
+    top_tokens: Optional[np.ndarray] = None
+    top_log_probs: Optional[np.ndarray] = None
 
 
 class Piece(NamedTuple):
@@ -150,10 +155,19 @@ class TextStream:
         generated = Generated(
             ctypes.string_at(text.text, text.size).decode("utf-8", "replace"), view(text.tokens, text.count, np.int32).copy(),
             FINISH_REASONS[text.finish_reason], self._prompts[text.request][0], self._prompts[text.request][1] + text.sample, text.seed, text.prompt_tokens,
-            text.prompt_seconds, text.decode_tokens, text.decode_seconds, error)
+            text.prompt_seconds, text.decode_tokens, text.decode_seconds, error, *self._log_probs(text))
         self._open -= 1
         self._ended.append(text.request)
         self._ready.append(Piece(generated.prompt, generated.sample, "", generated))
+
+    @staticmethod
+    def _log_probs(text) -> "tuple[Optional[np.ndarray], ...]":
+        if not text.log_probs:
+            return None, None, None
+        shape = text.count, text.top_count
+        top = [view(at, shape[0] * shape[1], kind).reshape(shape).copy()
+               for at, kind in ((text.top_tokens, np.int32), (text.top_log_probs, np.float32))]
+        return view(text.log_probs, text.count, np.float32).copy(), top[0], top[1]
 
     def __iter__(self) -> Iterator[Piece]:
         return self
@@ -237,7 +251,8 @@ def _runner_of(model: Union[Model, Runner], sequences: int, context: int, option
 def stream(model: Union[Model, Runner], prompts: Union[Prompt, Sequence[Prompt]], *, max_tokens: int = -1, samples: int = 1,
            stop: Union[Text, Sequence[Text]] = (), processors: Sequence[LogitsProcessor] = (), sequence: Optional[RunnerSequence] = None,
            sources: Optional[Sequence[Prompt]] = None, sampling: Optional[SamplingOptions] = None, runner_options: Optional[Dict[str, Any]] = None, echo: bool = False,
-           ignore_end: bool = False, show_special: bool = False, draft_tokens: int = 0, parallel: int = 16, **more: Any) -> TextStream:
+           ignore_end: bool = False, show_special: bool = False, draft_tokens: int = 0, parallel: int = 16, log_probs: Optional[int] = None,
+           seconds_max: float = 0, **more: Any) -> TextStream:
     """As generate(), but gives pieces of the texts as they are written."""
     of = model.model if isinstance(model, Runner) else model
     if sampling is not None and more:
@@ -254,7 +269,8 @@ def stream(model: Union[Model, Runner], prompts: Union[Prompt, Sequence[Prompt]]
     longest = max((len(one) for one in every), default=0)
     runner, own = _runner_of(model, max(samples, min(integer(parallel, "generate: parallel"), samples * len(every))), longest + max_tokens if max_tokens >= 0 else 0, runner_options)
     out = TextStream(runner, tokenizer, own)
-    fields = {"echo": echo, "ignore_end": ignore_end, "show_special": show_special, "draft_tokens": draft_tokens}
+    fields = {"echo": echo, "ignore_end": ignore_end, "show_special": show_special, "draft_tokens": draft_tokens,
+              "log_probs": -1 if log_probs is None else log_probs, "seconds_max": seconds_max}
     try:
         for number, tokens in enumerate(every):
             if sources is None:
@@ -278,6 +294,7 @@ def generate(model: Union[Model, Runner], prompts: Union[Prompt, Sequence[Prompt
     max_tokens (-1: until an end token or a full context), samples (the seed of each is one more than that before), stop (texts),
     processors (functions of (tokens, logits) that change the logits in place), sequence (of the given Runner, which has the beginning
     of the prompt and keeps the text), sources (what an encoder-decoder reads, one a prompt, texts or tokens), echo, ignore_end, show_special, draft_tokens, parallel (texts under way at the same time),
+    log_probs (keep those of each token and of so many likeliest ones; 0: of the token alone), seconds_max (a text ends so long after the call; 0: no limit),
     runner_options (of the Runner that is made, see there), sampling (SamplingOptions) or its options by name: temperature, top_k,
     top_p, min_p, seed, repeat_penalty, ... What a processor raises ends the call."""
     one = _is_one(prompts)

@@ -10,8 +10,8 @@
 #include "base/result.h"
 #include "base/system_random.h"
 #include "kvant/beam_generator.h"
+#include "kvant/generator.h"
 #include "kvant/memory_plan.h"
-#include "kvant/scheduler.h"
 #include "tools/options/stopwatch.h"
 #include "tools/terminal/console.h"
 
@@ -267,21 +267,9 @@ Result<Generation> ChatSession::Generate(std::span<const TokenId> ids, Reasoning
   sampling.seed = sampling.seed.value_or(0) + static_cast<uint64_t>(answers_);
   const Tokenizer& tokenizer = model().tokenizer();
   KVANT_ASSIGN(Sampler sampler, Sampler::Create(sampling, model().vocab_size(), &tokenizer));
-  const int64_t held = runner_->length(sequence_);
-  TextRequest request({.tokenizer = &tokenizer,
-                       .prompt = ids,
-                       .options = &options,
-                       .held = held,
-                       .sampler = &sampler,
-                       .on_text = [&](std::string_view piece) { return text.Push(piece); }});
-  Scheduler scheduler(*runner_, {});
-  scheduler.Submit(request, {.sequence = sequence_, .done = held});
-  Status status;
-  while (status.ok() && !scheduler.idle()) status = scheduler.Poll();
-  if (!status.ok() && status.error().code != ErrorCode::kCancelled) return status.error();
-  KVANT_TRY(scheduler.CancelAll());
-  if (!scheduler.first_failure().ok()) return scheduler.first_failure().error();
-  return request.TakeGeneration();
+  options.continues = true;
+  return kvant::Generate(*runner_, sequence_, tokenizer, sampler, ids, options,
+                         [&](std::string_view piece) { return text.Push(piece); });
 }
 
 // The best text of a beam search, which is shown when the search is done.

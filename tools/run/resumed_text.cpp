@@ -125,12 +125,10 @@ Status SaveText(const ContinueRunOptions& options, const Generation& generation,
   return session.Save(*options.File());
 }
 
-Status SetProcessors(const RunOptions& options, const TextRun& run, BeamOptions* processors,
-                     GenerateOptions* generate) {
+Status SetProcessors(const RunOptions& options, const TextRun& run, GenerateOptions* generate) {
   if (!options.translation.has_encoder) return {};
-  KVANT_ASSIGN(*processors,
+  KVANT_ASSIGN(generate->processors,
                Processors(options, *run.model, run.prompt.size(), &generate->max_tokens));
-  generate->processors = processors;
   const bool goes_on = run.session->length() > 0;
   generate->processors_prompt = goes_on ? 1 : std::ssize(run.prompt);
   return {};

@@ -28,8 +28,7 @@ Status TakeUp(const RunOptions& options, const std::optional<std::string>& text,
 
 // Sets the processors that force and ban tokens, for models with an encoder. They act on the text
 // from its first token on, which may be a saved one.
-Status SetProcessors(const RunOptions& options, const TextRun& run, BeamOptions* processors,
-                     GenerateOptions* generate);
+Status SetProcessors(const RunOptions& options, const TextRun& run, GenerateOptions* generate);
 
 // Saves the text as it was shown. Computes the tokens that were shown and are not in the cache yet,
 // and drops guesses of the draft behind the end of the text.

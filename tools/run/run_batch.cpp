@@ -43,14 +43,12 @@ Status RunBatch(const RunOptions& options, const RunModel& opened, std::vector<P
   int64_t most = runner->options().context;
   Translation translation;
   std::vector<TokenId> first;  // of what a model with an encoder writes
-  BeamOptions processors;
   if (model->has_encoder()) {
     KVANT_TRY(model->CheckDecoder());
     most = model->source_length();
     KVANT_ASSIGN(translation, MakeTranslation(*model, options.translation.languages));
     KVANT_ASSIGN(first, FirstWritten(options.translation, *model, translation));
-    KVANT_ASSIGN(processors, Processors(options, *model, first.size(), &batch.max_tokens));
-    batch.processors = &processors;
+    KVANT_ASSIGN(batch.processors, Processors(options, *model, first.size(), &batch.max_tokens));
   }
   const auto good = CheckPrompts(*model, translation, most, prompts, out);
   std::vector<BatchRequest> requests;

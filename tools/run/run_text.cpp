@@ -44,20 +44,19 @@ Result<std::optional<int64_t>> ShiftKeep(const ContinueRunOptions& options,
   return options.shift_keep;
 }
 
-Result<std::unique_ptr<Draft>> MakeDraft(const RunOptions& options, const Session& session) {
+Result<std::shared_ptr<Draft>> MakeDraft(const RunOptions& options, const Session& session) {
   const std::optional<std::string>& draft = options.continuation.draft;
-  if (!draft.has_value()) return std::unique_ptr<Draft>();
-  if (*draft == "ngram") return std::unique_ptr<Draft>(std::make_unique<NgramDraft>());
+  if (!draft.has_value()) return std::shared_ptr<Draft>();
+  if (*draft == "ngram") return std::shared_ptr<Draft>(std::make_shared<NgramDraft>());
   KVANT_ASSIGN(SessionOptions draft_options, options.session.Options());
   draft_options.context = session.context();
   KVANT_ASSIGN(const auto model, Model::Open(ModelPath(*draft), options.model.Options()));
   KVANT_ASSIGN(auto draft_session, Session::Create(model, draft_options));
   KVANT_ASSIGN(auto made, ModelDraft::Create(std::move(draft_session), session.vocab_size()));
-  return std::unique_ptr<Draft>(std::move(made));
+  return std::shared_ptr<Draft>(std::move(made));
 }
 
-Result<GenerateOptions> ToGenerateOptions(const RunOptions& options, const TextRun& run,
-                                          Draft* draft, BeamOptions* processors) {
+Result<GenerateOptions> ToGenerateOptions(const RunOptions& options, const TextRun& run) {
   GenerateOptions out;
   out.max_tokens = options.max_tokens;
   out.stop_texts = options.StopTexts();
@@ -66,8 +65,8 @@ Result<GenerateOptions> ToGenerateOptions(const RunOptions& options, const TextR
   out.echo = options.echo;
   out.cancel = &CancelFlag();
   out.continues = true;
-  KVANT_TRY(SetProcessors(options, run, processors, &out));
-  out.draft = draft;
+  KVANT_TRY(SetProcessors(options, run, &out));
+  KVANT_ASSIGN(out.draft, MakeDraft(options, *run.session));
   out.draft_tokens = options.continuation.draft_tokens;
   KVANT_ASSIGN(out.shift_keep, ShiftKeep(options.continuation, run.model->tokenizer(),
                                          run.prompt.size(), run.session->context()));
@@ -117,9 +116,7 @@ Status RunText(const RunOptions& options, const Positionals& positionals, const 
   KVANT_TRY(TakeUp(options, prompt_text, saved ? &*saved : nullptr, &run));
   const double load_seconds = SecondsSince(opened.start);
 
-  KVANT_ASSIGN(const auto draft, MakeDraft(options, *run.session));
-  BeamOptions processors;
-  KVANT_ASSIGN(GenerateOptions generate, ToGenerateOptions(options, run, draft.get(), &processors));
+  KVANT_ASSIGN(GenerateOptions generate, ToGenerateOptions(options, run));
   if (status.enabled() && session_options.kv_cache) {
     generate.prefill_slice = session_options.chunk;
     generate.on_prefill = [&](int64_t done) {

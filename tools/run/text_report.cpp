@@ -30,6 +30,7 @@ const char* EndText(FinishReason reason) {
     case FinishReason::kContext: return "full context";
     case FinishReason::kMemory: return "full KV cache memory";
     case FinishReason::kCancelled: return "interruption";
+    case FinishReason::kDeadline: return "time limit";
   }
   return "";
 }

@@ -431,4 +431,18 @@ CacheStats Ledger::stats() const {
   return stats;
 }
 
+BlockCounts Ledger::block_counts() const {
+  const uint64_t left = limits_.bytes_max - std::min(limits_.bytes_max, budget_->bytes_used);
+  BlockCounts counts;
+  for (const Group& group : groups_) {
+    const BlockPool& pool = group.blocks.pool();
+    const int64_t free = pool.capacity() - pool.used();
+    const auto affordable = static_cast<int64_t>(left / group.blocks.block_bytes());
+    counts.free += limits_.bytes_max > 0 ? std::min(free, affordable) : free;
+    counts.used += pool.used();
+    for (const BlockId block : pool.ids()) counts.shared += pool.references(block) > 1 ? 1 : 0;
+  }
+  return counts;
+}
+
 }  // namespace kvant::kv

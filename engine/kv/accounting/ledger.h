@@ -23,6 +23,7 @@
 #include "engine/kv/accounting/group_blocks.h"
 #include "engine/kv/accounting/policy.h"
 #include "engine/kv/accounting/tables.h"
+#include "kvant/sequence_host.h"
 
 namespace kvant::kv {
 
@@ -191,6 +192,8 @@ class Ledger {
   uint64_t bytes_used() const { return budget_->bytes_used; }
   uint64_t bytes_max() const { return limits_.bytes_max; }
   CacheStats stats() const;
+  // The blocks of all groups together. Allocates nothing.
+  BlockCounts block_counts() const;
 
  protected:
   // Contents that take all their memory at once call this: every block counts as committed.

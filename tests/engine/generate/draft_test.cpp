@@ -74,7 +74,7 @@ struct Outcome {
 };
 
 Outcome RunWith(DraftedRequest request, Draft* draft, const TextFunction& on_text = {}) {
-  request.generate.draft = draft;
+  request.generate.draft = std::shared_ptr<Draft>(std::shared_ptr<void>(), draft);
   auto session = OpenSession(request.model, request.session);
   auto sampler = Sampler::Create(request.sampling, request.model->vocab_size());
   EXPECT_TRUE(sampler.ok());

@@ -221,9 +221,9 @@ TEST(Preemption, LogitsStayWhenKnownBlocksWereGivenUpMeanwhile) {
       SamplingOptions sampling;
       sampling.seed = 5;
       const auto setup = [&](const std::vector<TokenId>& tokens) {
-        return TextRequest::Setup{.tokenizer = &model->tokenizer(),
-                                  .prompt = tokens,
-                                  .options = &generate,
+        return TextRequest::Setup{.tokenizer = SharedTokenizer(model),
+                                  .input = std::make_shared<TextInput>(TextInput{tokens}),
+                                  .options = generate,
                                   .sampling = sampling,
                                   .vocab_size = model->vocab_size()};
       };

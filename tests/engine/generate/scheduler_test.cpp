@@ -254,13 +254,12 @@ class TextService {
   }
 
   TextRequest& Submit(const std::vector<TokenId>& prompt, int priority = 0) {
-    prompts_.push_back(prompt);
     SamplingOptions sampling;
     sampling.seed = 5;
     const size_t number = texts_.size();
-    texts_.emplace_back(TextRequest::Setup{.tokenizer = &model_->tokenizer(),
-                                           .prompt = prompts_.back(),
-                                           .options = &generate_,
+    texts_.emplace_back(TextRequest::Setup{.tokenizer = SharedTokenizer(model_),
+                                           .input = std::make_shared<TextInput>(TextInput{prompt}),
+                                           .options = generate_,
                                            .sampling = sampling,
                                            .vocab_size = model_->vocab_size(),
                                            .on_end = [this, number](TextRequest&) {
@@ -286,7 +285,6 @@ class TextService {
   std::shared_ptr<const Model> model_;
   std::unique_ptr<Runner> runner_;
   GenerateOptions generate_;
-  std::deque<std::vector<TokenId>> prompts_;
   std::deque<TextRequest> texts_;
 
  public:
@@ -354,14 +352,14 @@ TEST(Scheduler, WhatHasNotEndedIsFreedWithIt) {
   const auto model = OpenTiny({}, OwnGemm());
   auto runner = OpenRunner(model, OneThread(KvType::kF16, 2));
   GenerateOptions generate;
-  const std::vector<TokenId> prompt = RandomTokens(200, 1);
   std::deque<TextRequest> texts;
   {
     Scheduler scheduler(*runner, {.prompt_slice = 64});
     for (int i = 0; i < 3; ++i) {
-      texts.emplace_back(TextRequest::Setup{.tokenizer = &model->tokenizer(),
-                                            .prompt = std::span(prompt).first(i == 0 ? 20u : 200u),
-                                            .options = &generate,
+      const std::vector<TokenId> prompt = RandomTokens(i == 0 ? 20 : 200, 1);
+      texts.emplace_back(TextRequest::Setup{.tokenizer = SharedTokenizer(model),
+                                            .input = std::make_shared<TextInput>(TextInput{prompt}),
+                                            .options = generate,
                                             .vocab_size = model->vocab_size()});
       scheduler.Submit(texts.back());
     }
@@ -387,9 +385,9 @@ TEST_P(RunnerKinds, RandomLoadNeverChangesAText) {
   const auto setup = [&](size_t prompt) {
     SamplingOptions sampling;
     sampling.seed = prompt;
-    return TextRequest::Setup{.tokenizer = &model->tokenizer(),
-                              .prompt = prompts[prompt],
-                              .options = &generate,
+    return TextRequest::Setup{.tokenizer = SharedTokenizer(model),
+                              .input = std::make_shared<TextInput>(TextInput{prompts[prompt]}),
+                              .options = generate,
                               .sampling = sampling,
                               .vocab_size = model->vocab_size()};
   };

@@ -250,7 +250,7 @@ TEST_P(SourceFile, SamplesAreThoseOfSeparateRuns) {
   processors.no_repeat_ngram = 2;
   processors.suppress = {3, 4, 5};
   for (const bool processed : {false, true}) {
-    options.processors = processed ? &processors : nullptr;
+    options.processors = processed ? std::optional(processors) : std::nullopt;
     const auto run = [&](Runner& runner, int32_t samples, uint64_t seed) {
       BatchOptions own = options;
       own.sampling.seed = seed;

@@ -216,11 +216,10 @@ TEST(RunnerContract, ACancelledCheckLeavesNoGuessBehind) {
     SamplingOptions greedy;
     greedy.temperature = 0;
     Sampler sampler = *Sampler::Create(greedy, model->vocab_size());
-    WrongDraft draft;
     GenerateOptions generate;
     generate.max_tokens = 4;
     generate.ignore_eos = true;
-    generate.draft = &draft;
+    generate.draft = std::make_shared<WrongDraft>();
     observer.left = at;
     const auto text = Generate(*session, model->tokenizer(), sampler, prompt, generate, {});
     observer.left = 0;

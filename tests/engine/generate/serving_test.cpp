@@ -1,0 +1,579 @@
+// A scheduler that serves requests of other threads: what each gets is what it would get alone,
+// whoever comes and goes; and turns, limits and deadlines on a host with a clock of its own.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <thread>
+
+#include "kvant/generator.h"
+#include "kvant/scheduler.h"
+#include "kvant/text_request.h"
+#include "tests/engine/run/runner_kinds.h"
+
+namespace kvant::test {
+namespace {
+
+// ---- Texts of other threads ---------------------------------------------------------------------
+
+// One text of a client: a prompt, how it is sampled and what it should become.
+struct Order {
+  std::vector<TokenId> prompt;
+  SamplingOptions sampling;
+  int64_t max_tokens = 24;
+  std::vector<TokenId> expected = {};
+};
+
+TextRequest::Setup SetupOf(const std::shared_ptr<const Model>& model, const Order& order) {
+  GenerateOptions options;
+  options.max_tokens = order.max_tokens;
+  options.ignore_eos = true;
+  return {.tokenizer = SharedTokenizer(model),
+          .input = std::make_shared<TextInput>(TextInput{order.prompt}),
+          .options = options,
+          .sampling = order.sampling,
+          .vocab_size = model->vocab_size()};
+}
+
+SessionOptions ServedBy(KvType type, int threads, int64_t sequences) {
+  SessionOptions options = Options(type, sequences);
+  options.threads = threads;
+  options.kv_check = false;
+  return options;
+}
+
+// Greedy and seeded texts of prompts with these lengths, and what each is alone.
+std::vector<Order> OrdersOf(const std::shared_ptr<const Model>& model, KvType type, size_t count) {
+  std::vector<Order> orders;
+  auto runner = OpenRunner(model, ServedBy(type, 1, 1));
+  constexpr size_t kLengths[] = {3, 70, 1, 130, 33, 64};
+  for (size_t i = 0; i < count; ++i) {
+    Order& order = orders.emplace_back();
+    order.prompt = RandomTokens(kLengths[i % std::size(kLengths)], static_cast<uint32_t>(i));
+    order.sampling.temperature = i % 2 == 0 ? 0.0f : 1.1f;
+    order.sampling.seed = 100 + i;
+    TextRequest text(SetupOf(model, order));
+    Scheduler scheduler(*runner, {});
+    scheduler.Submit(text);
+    ExpectOk(scheduler.Drain());
+    order.expected = text.generation().ids;
+  }
+  return orders;
+}
+
+// A text, and a way to wait for its end.
+class Client {
+ public:
+  Client(const std::shared_ptr<const Model>& model, const Order& order) {
+    TextRequest::Setup setup = SetupOf(model, order);
+    setup.on_token = [this](TokenId id, const TokenLogProbs*) {
+      const std::lock_guard lock(mutex_);
+      shown_.push_back(id);
+      changed_.notify_all();
+    };
+    const auto end = [this] {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+      changed_.notify_all();
+    };
+    setup.on_end = [end](TextRequest&) {
+      end();
+      return true;
+    };
+    setup.on_failure = [end](const Error&) { end(); };
+    request = std::make_shared<TextRequest>(std::move(setup));
+  }
+
+  void WaitForEnd() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return ended_; });
+  }
+  void WaitForTokens(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ended_ || shown_.size() >= count; });
+  }
+
+  std::shared_ptr<TextRequest> request;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<TokenId> shown_;
+  bool ended_ = false;
+};
+
+// Serves in a thread of its own, until it is stopped.
+class ServingThread {
+ public:
+  ServingThread(Runner& runner, const SchedulerOptions& options)
+      : scheduler(runner, options), thread_([this] { status_ = scheduler.Serve(); }) {}
+  ~ServingThread() { Stop(); }
+
+  Status Stop() {
+    scheduler.Stop();
+    if (thread_.joinable()) thread_.join();
+    return status_;
+  }
+
+  Scheduler scheduler;
+
+ private:
+  Status status_;
+  std::thread thread_;
+};
+
+// Many threads, each with one text after the other.
+TEST_P(RunnerKinds, TextsOfManyThreadsAreThoseOfSingleOnes) {
+  constexpr size_t kClients = 8;
+  const auto model = OpenModel();
+  const std::vector<Order> orders = OrdersOf(model, GetParam().type, 16);
+  for (const int threads : {1, 3}) {
+    auto runner = OpenRunner(model, ServedBy(GetParam().type, threads, 5));
+    ServingThread serving(*runner, {.stall = 0.001, .ageing = 0.5});
+    std::vector<std::thread> clients;
+    for (size_t number = 0; number < kClients; ++number) {
+      clients.emplace_back([&, number] {
+        for (size_t i = number; i < orders.size(); i += kClients) {
+          Client client(model, orders[i]);
+          ExpectOk(serving.scheduler.Submit(client.request));
+          client.WaitForEnd();
+          EXPECT_EQ(client.request->generation().ids, orders[i].expected) << i;
+          EXPECT_EQ(client.request->generation().finish_reason, FinishReason::kLength);
+        }
+      });
+    }
+    for (std::thread& client : clients) client.join();
+    ExpectOk(serving.Stop());
+    const SchedulerCounters counters = serving.scheduler.counters();
+    EXPECT_EQ(counters.ended, orders.size());
+    EXPECT_EQ(counters.running, 0);
+    EXPECT_EQ(counters.waiting, 0);
+    EXPECT_EQ(counters.failed + counters.cancelled, 0u);
+    EXPECT_EQ(runner->stats().sequences, 0);
+    ExpectOk(runner->Check());
+  }
+}
+
+// Prompts arrive and clients leave, in every state, while memory is short: those that stay have the
+// texts that they have alone.
+TEST_P(RunnerKinds, ClientsThatLeaveChangeNoOtherText) {
+  const auto model = OpenModel();
+  const std::vector<Order> orders = OrdersOf(model, GetParam().type, 12);
+  SessionOptions session = ServedBy(GetParam().type, 2, 6);
+  session.kv_bytes_max = PlanMemory(*model, ServedBy(GetParam().type, 1, 1))->kv / 2;
+  auto runner = OpenRunner(model, session);
+  ServingThread serving(*runner, {.stall = 0.001});
+  std::vector<std::unique_ptr<Client>> stay;
+  std::vector<std::unique_ptr<Client>> leave;
+  for (size_t i = 0; i < orders.size(); ++i) {
+    ExpectOk(serving.scheduler.Submit(
+        stay.emplace_back(std::make_unique<Client>(model, orders[i]))->request,
+        {.priority = static_cast<int>(i % 2)}));
+    Order endless = orders[i];
+    endless.max_tokens = -1;
+    Client& other = *leave.emplace_back(std::make_unique<Client>(model, endless));
+    ExpectOk(serving.scheduler.Submit(other.request));
+    if (i % 3 == 0) {
+      other.request->Cancel();  // in the inbox or in its prompt
+    } else if (i % 3 == 1) {
+      std::thread([&other] { other.request->Cancel(); }).join();
+    }
+  }
+  for (size_t i = 0; i < orders.size(); ++i) {
+    if (i % 3 == 2) {
+      leave[i]->WaitForTokens(2);
+      leave[i]->request->Cancel();
+    }
+    leave[i]->WaitForEnd();
+    const Status& status = leave[i]->request->status();
+    EXPECT_TRUE(status.ok() || status.Is(ErrorCode::kCancelled)) << status.error().message;
+  }
+  for (size_t i = 0; i < orders.size(); ++i) {
+    stay[i]->WaitForEnd();
+    EXPECT_EQ(stay[i]->request->generation().ids, orders[i].expected) << i;
+  }
+  ExpectOk(serving.Stop());
+  EXPECT_EQ(runner->stats().sequences, 0);
+  EXPECT_EQ(runner->stats().kv_bytes_used, 0u);
+  ExpectOk(runner->Check());
+}
+
+TEST(Serving, StopEndsWhatIsThere) {
+  const auto model = OpenTiny({}, OwnGemm());
+  auto runner = OpenRunner(model, ServedBy(KvType::kF16, 1, 1));
+  ServingThread serving(*runner, {});
+  Order endless{.prompt = RandomTokens(5, 1), .sampling = {}, .max_tokens = 400};
+  Client running(model, endless);
+  Client waiting(model, endless);
+  ExpectOk(serving.scheduler.Submit(running.request));
+  running.WaitForTokens(1);
+  ExpectOk(serving.scheduler.Submit(waiting.request));
+  ExpectOk(serving.Stop());
+  running.WaitForEnd();
+  waiting.WaitForEnd();
+  EXPECT_TRUE(waiting.request->status().Is(ErrorCode::kCancelled));
+  EXPECT_EQ(waiting.request->generation().finish_reason, FinishReason::kCancelled);
+  Client late(model, endless);
+  EXPECT_TRUE(serving.scheduler.Submit(late.request).Is(ErrorCode::kCancelled));
+  EXPECT_EQ(late.request->state(), Request::State::kNew);
+  EXPECT_EQ(runner->stats().sequences, 0);
+}
+
+// Thousands of short requests of which some leave: nothing grows.
+TEST(Serving, NothingIsLeftOfThousandsOfRequests) {
+  const auto model = OpenTiny({}, OwnGemm());
+  SessionOptions session = ServedBy(KvType::kF16, 1, 8);
+  session.prefix_cache = true;
+  session.kv_bytes_max = PlanMemory(*model, ServedBy(KvType::kF16, 1, 1))->kv;
+  auto runner = OpenRunner(model, session);
+  ServingThread serving(*runner, {.stall = 0.01});
+  std::vector<std::thread> threads;
+  std::atomic<int> others = 0;
+  for (uint32_t number = 0; number < 4; ++number) {
+    threads.emplace_back([&, number] {
+      for (uint32_t i = 0; i < 250; ++i) {
+        Client client(model, {.prompt = RandomTokens(1 + (i * 37 + number) % 90, i % 11),
+                              .sampling = {},
+                              .max_tokens = 3});
+        ExpectOk(serving.scheduler.Submit(client.request));
+        if ((i + number) % 10 == 0) client.request->Cancel();
+        client.WaitForEnd();
+        if (client.request->generation().ids.size() != 3) ++others;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ExpectOk(serving.Stop());
+  EXPECT_LE(others.load(), 100);
+  EXPECT_EQ(serving.scheduler.counters().ended, 1000u);
+  const RunnerStats stats = runner->stats();
+  EXPECT_EQ(stats.sequences, 0);
+  EXPECT_LE(stats.kv_bytes_peak, session.kv_bytes_max);
+  EXPECT_EQ(stats.groups[0].blocks_private, 0);  // only the prefix cache holds blocks
+  ExpectOk(runner->Check());
+}
+
+// ---- Prefixes that are being computed -----------------------------------------------------------
+
+// Requests that begin alike compute what they share once, though all come at the same time.
+TEST(Serving, ANewPrefixIsComputedOnce) {
+  constexpr int64_t kShared = 2000;
+  constexpr int64_t kRest = 40;
+  constexpr size_t kClients = 8;
+  TinyShape shape;
+  shape.context = 2200;
+  const auto model = OpenTiny(shape, OwnGemm());
+  SessionOptions session = ServedBy(KvType::kF16, 2, kClients + 1);
+  session.prefix_cache = true;
+  auto runner = OpenRunner(model, session);
+  const std::vector<TokenId> shared = RandomTokens(kShared, 1);
+  Scheduler scheduler(*runner, {.prompt_slice = 256});
+  std::deque<TextRequest> texts;
+  const auto submit = [&](uint32_t number) {
+    Order order{.prompt = shared, .sampling = {}, .max_tokens = 4};
+    const std::vector<TokenId> rest = RandomTokens(kRest, 50 + number);
+    order.prompt.insert(order.prompt.end(), rest.begin(), rest.end());
+    scheduler.Submit(texts.emplace_back(SetupOf(model, order)));
+  };
+  for (uint32_t i = 0; i < kClients; ++i) submit(i);
+  ExpectOk(scheduler.Drain());
+  const int64_t decoded = static_cast<int64_t>(kClients) * 3;
+  EXPECT_LE(static_cast<int64_t>(runner->stats().tokens_processed),
+            kShared + static_cast<int64_t>(kClients) * kRest + 64 * 8 + decoded);
+  const SchedulerCounters before = scheduler.counters();
+  EXPECT_EQ(before.tokens_generated, static_cast<uint64_t>(decoded));
+  submit(kClients);
+  ExpectOk(scheduler.Drain());
+  EXPECT_GE(scheduler.counters().tokens_reused - before.tokens_reused, 1984u);
+  for (const TextRequest& text : texts) EXPECT_EQ(text.generation().ids.size(), 4u);
+}
+
+// Where the request that computes the common beginning leaves, another one does.
+TEST(Serving, APrefixThatIsGivenUpIsComputedByTheNext) {
+  const auto model = OpenTiny({}, OwnGemm());
+  SessionOptions session = ServedBy(KvType::kF16, 1, 3);
+  session.prefix_cache = true;
+  auto runner = OpenRunner(model, session);
+  const Order order{.prompt = RandomTokens(400, 1), .sampling = {}, .max_tokens = 4};
+  TextRequest first(SetupOf(model, order));
+  TextRequest second(SetupOf(model, order));
+  Scheduler scheduler(*runner, {.prompt_slice = 64});
+  scheduler.Submit(first);
+  scheduler.Submit(second);
+  ExpectOk(scheduler.Poll());
+  ExpectOk(scheduler.Poll());
+  EXPECT_EQ(runner->stats().sequences, 1);  // the second one waits
+  ExpectOk(scheduler.Cancel(first));
+  ExpectOk(scheduler.Drain());
+  EXPECT_EQ(second.generation().ids.size(), 4u);
+  EXPECT_LE(runner->stats().tokens_processed, 400u + 64 + 4);
+}
+
+// ---- Turns, on a clock of the test --------------------------------------------------------------
+
+constexpr double kTokenSeconds = 0.01;  // of a token of a prompt
+constexpr double kRoundSeconds = 0.02;  // of the texts of a round
+
+// Sequences of lengths alone. A step takes time for each token of a prompt, and once for texts.
+class ClockedHost final : public SequenceHost {
+ public:
+  int64_t context() const override { return 1 << 20; }
+  int64_t sequences_max() const override { return 64; }
+  PromptCut prompt_cut() const override { return {.chunk = 512, .few_rows = 63}; }
+  Result<SequenceId> NewSequence() override {
+    lengths[next_] = 0;
+    return next_++;
+  }
+  Status FreeSequence(SequenceId id) override {
+    lengths.erase(id);
+    return {};
+  }
+  Result<SequenceId> Fork(SequenceId id) override {
+    lengths[next_] = lengths.at(id);
+    return next_++;
+  }
+  Status Reorder(std::span<const SequenceId>, std::span<const int>) override { return {}; }
+  Status Rewind(SequenceId, int64_t, Replay) override { return {}; }
+  Status Prune(SequenceId, int64_t, int64_t, PrunePositions) override { return {}; }
+  Result<int64_t> ReusePrefix(SequenceId, std::span<const TokenId>) override { return 0; }
+  Status Step(std::span<const StepInput> inputs, const StepOptions&) override {
+    int64_t prompts = 0;
+    bool texts = false;
+    for (const StepInput& input : inputs) {
+      lengths.at(input.sequence) += std::ssize(input.tokens);
+      const bool text = input.tokens.size() == 1;
+      texts = texts || text;
+      if (!text) prompts += std::ssize(input.tokens);
+    }
+    now += static_cast<double>(prompts) * kTokenSeconds + (texts ? kRoundSeconds : 0);
+    return {};
+  }
+  int64_t length(SequenceId id) const override { return lengths.at(id); }
+  std::span<const float> logits(SequenceId) const override { return {}; }
+
+  SchedulerOptions Clocked(SchedulerOptions options) {
+    options.clock = [this] { return now; };
+    return options;
+  }
+
+  std::map<SequenceId, int64_t> lengths;
+  double now = 1000;
+
+ private:
+  SequenceId next_ = 0;
+};
+
+// A prompt and then `count` tokens; it notes the times of all of them.
+class TimedRequest final : public Request {
+ public:
+  TimedRequest(const ClockedHost& host, int64_t prompt, size_t count)
+      : host_(host), prompt_(static_cast<size_t>(prompt), 7), count_(count) {}
+  std::vector<double> times;
+  double LongestWait() const {
+    double longest = 0;
+    for (size_t i = 1; i < times.size(); ++i) longest = std::max(longest, times[i] - times[i - 1]);
+    return longest;
+  }
+
+ protected:
+  std::span<const TokenId> prompt() const override { return prompt_; }
+  void Begin(SequenceId id) override { sequence_ = id; }
+  Status AddInputs(SequenceHost&, std::vector<StepInput>& inputs) override {
+    inputs.push_back({sequence_, std::span(prompt_).first(1)});
+    return {};
+  }
+  Status Advance(SequenceHost&) override {
+    times.push_back(host_.now);
+    return {};
+  }
+  bool done() const override { return times.size() >= count_; }
+  void Release(SequenceHost& host, std::optional<SequenceId>) override {
+    (void)host.FreeSequence(sequence_);
+  }
+
+ private:
+  const ClockedHost& host_;
+  std::vector<TokenId> prompt_;
+  size_t count_;
+  SequenceId sequence_ = -1;
+};
+
+TEST(Turns, TextsWaitNoLongerForPromptsThanAsked) {
+  for (const double stall : {0.7, 1.5, 3.0}) {
+    ClockedHost host;
+    Scheduler scheduler(host, host.Clocked({.stall = stall}));
+    TimedRequest text(host, 10, 400);
+    scheduler.Submit(text);
+    for (int i = 0; i < 5; ++i) ExpectOk(scheduler.Poll());
+    std::deque<TimedRequest> prompts;
+    for (int i = 0; i < 10; ++i) scheduler.Submit(prompts.emplace_back(host, 4000, 1));
+    ExpectOk(scheduler.Drain());
+    EXPECT_LE(text.LongestWait(), kRoundSeconds + 1.5 * std::max(stall, 64 * kTokenSeconds));
+    // The time that may be used is used: 40000 tokens need not take many more rounds than that.
+    const double prefill = scheduler.counters().prefill_seconds;
+    EXPECT_NEAR(prefill, 40010 * kTokenSeconds, 1);
+    EXPECT_LE(static_cast<double>(scheduler.counters().rounds), 400 + prefill / (0.5 * stall));
+  }
+}
+
+TEST(Turns, AShortPromptDoesNotWaitForALongOne) {
+  ClockedHost host;
+  constexpr double kStall = 1.0;
+  Scheduler scheduler(host, host.Clocked({.stall = kStall}));
+  std::deque<TimedRequest> texts;
+  for (int i = 0; i < 31; ++i) scheduler.Submit(texts.emplace_back(host, 5, 5000));
+  for (int i = 0; i < 10; ++i) ExpectOk(scheduler.Poll());
+  TimedRequest long_one(host, 8000, 1);
+  scheduler.Submit(long_one);
+  for (int i = 0; i < 10; ++i) ExpectOk(scheduler.Poll());
+  const double came = host.now;
+  TimedRequest short_one(host, 60, 1);
+  scheduler.Submit(short_one);
+  while (short_one.times.empty()) ExpectOk(scheduler.Poll());
+  EXPECT_TRUE(long_one.times.empty());
+  EXPECT_LE(short_one.times[0] - came, 60 * kTokenSeconds + 3 * kStall);
+}
+
+// Nor does a long one wait for ever for short ones that come and come.
+TEST(Turns, ShortPromptsDoNotStarveALongOne) {
+  const auto seconds = [](int clients) {
+    ClockedHost host;
+    Scheduler scheduler(host, host.Clocked({.stall = 1.0}));
+    std::deque<TimedRequest> requests;
+    TimedRequest long_one(host, 8000, 1);
+    scheduler.Submit(long_one);
+    const double came = host.now;
+    std::vector<TimedRequest*> open(static_cast<size_t>(clients), nullptr);
+    while (long_one.times.empty()) {
+      for (TimedRequest*& one : open) {
+        if (one != nullptr && one->state() != Request::State::kEnded) continue;
+        one = &requests.emplace_back(host, 100, 4);
+        scheduler.Submit(*one);
+      }
+      ExpectOk(scheduler.Poll());
+    }
+    return long_one.times[0] - came;
+  };
+  EXPECT_LE(seconds(31), 3 * seconds(0));
+}
+
+TEST(Turns, PrioritiesAge) {
+  ClockedHost host;
+  SchedulerOptions options = host.Clocked({.requests_max = 1, .ageing = 10});
+  Scheduler scheduler(host, options);
+  std::deque<TimedRequest> requests;
+  const auto submit = [&](int priority) {
+    scheduler.Submit(requests.emplace_back(host, 2, 1), {.priority = priority});
+  };
+  submit(0);
+  host.now += 5;  // it has waited for half a priority
+  submit(1);
+  host.now += 20;  // and now for more than one
+  submit(1);
+  ExpectOk(scheduler.Drain());
+  EXPECT_LT(requests[1].times[0], requests[0].times[0]);
+  EXPECT_LT(requests[0].times[0], requests[2].times[0]);
+}
+
+TEST(Turns, ADeadlineEndsARequestWhereverItIs) {
+  const auto model = OpenTiny({}, OwnGemm());
+  auto runner = OpenRunner(model, ServedBy(KvType::kF16, 1, 1));
+  double now = 5;
+  Scheduler scheduler(*runner, {.clock = [&] { return now += 0.001; }});
+  const Order order{.prompt = RandomTokens(5, 1), .sampling = {}, .max_tokens = 400};
+  TextRequest running(SetupOf(model, order));
+  TextRequest waiting(SetupOf(model, order));
+  TextRequest patient(SetupOf(model, {.prompt = {1, 2}, .sampling = {}, .max_tokens = 3}));
+  scheduler.Submit(running, {.seconds_max = 10});
+  scheduler.Submit(waiting, {.seconds_max = 9});
+  scheduler.Submit(patient, {.seconds_max = 100});
+  for (int i = 0; i < 6; ++i) ExpectOk(scheduler.Poll());
+  now += 11;
+  ExpectOk(scheduler.Drain({.ends_on_failure = false}));
+  ExpectOk(running.status());
+  EXPECT_EQ(running.generation().finish_reason, FinishReason::kDeadline);
+  EXPECT_GE(running.generation().ids.size(), 5u);
+  EXPECT_TRUE(waiting.status().Is(ErrorCode::kDeadline));
+  EXPECT_EQ(patient.generation().ids.size(), 3u);
+  EXPECT_EQ(runner->stats().sequences, 0);
+}
+
+TEST(Turns, AFullQueueRefuses) {
+  ClockedHost host;
+  Scheduler scheduler(host, host.Clocked({.requests_max = 1, .queue_max = 2}));
+  const auto submit = [&] {
+    auto request = std::make_shared<TimedRequest>(host, 2, 3);
+    return std::pair(request, scheduler.Submit(request));
+  };
+  const auto [first, first_status] = submit();
+  ExpectOk(first_status);
+  ExpectOk(scheduler.Poll());  // it runs
+  const auto [second, second_status] = submit();
+  const auto [third, third_status] = submit();
+  const auto [fourth, fourth_status] = submit();
+  ExpectOk(second_status);
+  ExpectOk(third_status);
+  ASSERT_TRUE(fourth_status.Is(ErrorCode::kBusy));
+  EXPECT_EQ(fourth_status.error().message, "the queue is full: 2 requests are waiting");
+  EXPECT_EQ(fourth->state(), Request::State::kNew);
+  ExpectOk(scheduler.Drain());
+  ExpectOk(scheduler.Submit(fourth));
+  ExpectOk(scheduler.Drain());
+  EXPECT_EQ(fourth->times.size(), 3u);
+  EXPECT_EQ(scheduler.counters().refused, 1u);
+  EXPECT_EQ(scheduler.counters().ended, 4u);
+}
+
+// ---- Log-probabilities --------------------------------------------------------------------------
+
+// They are those of the model's logits, which a session gives for the same tokens.
+TEST(LogProbabilities, AreThoseOfTheModel) {
+  const auto model = OpenTiny({}, OwnGemm());
+  auto runner = OpenRunner(model, ServedBy(KvType::kF16, 1, 1));
+  Order order{.prompt = RandomTokens(20, 3), .sampling = {}, .max_tokens = 12};
+  order.sampling.temperature = 1.5f;
+  order.sampling.repeat_penalty = 1.7f;
+  order.sampling.seed = 4;
+  TextRequest::Setup setup = SetupOf(model, order);
+  setup.options.log_probs = 3;
+  std::vector<TokenId> told;
+  setup.on_token = [&](TokenId id, const TokenLogProbs* log_probs) {
+    ASSERT_NE(log_probs, nullptr);
+    EXPECT_EQ(log_probs->chosen.id, id);
+    told.push_back(id);
+  };
+  TextRequest text(std::move(setup));
+  Scheduler scheduler(*runner, {});
+  scheduler.Submit(text);
+  ExpectOk(scheduler.Drain());
+  const Generation& made = text.generation();
+  ASSERT_EQ(made.log_probs.size(), 12u);
+  EXPECT_EQ(told, made.ids);
+  std::vector<TokenId> all = order.prompt;
+  for (size_t i = 0; i < made.ids.size(); ++i) {
+    const std::vector<float> logits = LogitsAlone(model, KvType::kF16, all);
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+    std::vector<TokenId> ranked(logits.size());
+    for (size_t id = 0; id < ranked.size(); ++id) ranked[id] = static_cast<TokenId>(id);
+    std::stable_sort(ranked.begin(), ranked.end(), [&](TokenId a, TokenId b) {
+      return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
+    });
+    const auto expected = [&](TokenId id) {
+      return static_cast<double>(logits[static_cast<size_t>(id)]) - std::log(sum);
+    };
+    EXPECT_NEAR(static_cast<double>(made.log_probs[i].chosen.log_prob), expected(made.ids[i]),
+                1e-5);
+    ASSERT_EQ(made.log_probs[i].top.size(), 3u);
+    for (size_t rank = 0; rank < 3; ++rank) {
+      EXPECT_EQ(made.log_probs[i].top[rank].id, ranked[rank]);
+      EXPECT_NEAR(static_cast<double>(made.log_probs[i].top[rank].log_prob), expected(ranked[rank]),
+                  1e-5);
+    }
+    all.push_back(made.ids[i]);
+  }
+}
+
+}  // namespace
+}  // namespace kvant::test
