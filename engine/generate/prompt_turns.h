@@ -7,14 +7,14 @@
 #include <span>
 #include <vector>
 
-#include "kvant/scheduler.h"
+#include "kvant/request.h"
 
 namespace kvant {
 
 class PromptTurns {
  public:
-  explicit PromptTurns(const SchedulerOptions& options)
-      : slice_(options.prompt_slice), stall_(options.stall) {}
+  // Both as in SchedulerOptions: tokens and seconds of a round.
+  PromptTurns(int64_t slice, double stall) : slice_(slice), stall_(stall) {}
 
   // No limit to the tokens of a round.
   static constexpr int64_t kUnlimited = INT64_MAX;

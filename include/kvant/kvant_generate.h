@@ -144,7 +144,7 @@ typedef struct kvant_batch_options {
   double ageing_seconds;
 } kvant_batch_options;
 
-// What a batch has done and is doing. Counts are since its creation unless they say "now".
+// The work that a batch has done and is doing. Counts are since its creation unless they say "now".
 typedef struct kvant_batch_counters {
   size_t struct_size;
   int64_t waiting, preempted, running;  // now; preempted ones are among those that wait

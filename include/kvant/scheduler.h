@@ -73,7 +73,8 @@ struct DrainOptions {
   std::function<Status()> after_round = {};
 };
 
-// What a scheduler has done and is doing. Counts are since its creation unless they say "now".
+// The work that a scheduler has done and is doing. Counts are since its creation unless they say
+// "now".
 struct SchedulerCounters {
   int64_t waiting = 0;    // now: in the queue, those included that wait again for memory
   int64_t preempted = 0;  // now: of those, the ones that had begun

@@ -29,7 +29,7 @@
 
 namespace kvant {
 
-// What a text is a continuation of. Texts that share one object are samples of one prompt: where
+// The input that a text continues. Texts that share one object are samples of one prompt: where
 // they stand next to each other in a queue, it is processed once, and its sequence forked.
 struct TextInput {
   std::vector<TokenId> prompt;

@@ -10,8 +10,8 @@ kvant.errors. Objects are freed by close(), by `with`, or with their last refere
 """
 from ._library import VERSION as __version__
 from ._library import set_log
-from .errors import (CancelledError, ContextFullError, CorruptError, InternalError, InvalidError, IoError, KvantError, NotSupportedError,
-                     OutOfMemoryError)
+from .errors import (BusyError, CancelledError, ContextFullError, CorruptError, DeadlineError, InternalError, InvalidError, IoError, KvantError,
+                     NotSupportedError, OutOfMemoryError)
 from .generate import BeamOptions, Generated, Hypothesis, Piece, TextStream, beam_search, generate, stream
 from .generator import Generator, GeneratorParams, GeneratorSnapshot, set_log_options
 from .model import ChatTemplate, Metadata, Model, ModelInfo, Tokenizer, TokenizerStream
@@ -19,7 +19,7 @@ from .runner import PastKeyValues, Runner, Score, Sequence, Snapshot, Source, pl
 from .sampling import Sampler, SamplingOptions
 
 __all__ = [
-    "BeamOptions", "CancelledError", "ChatTemplate", "ContextFullError", "CorruptError", "Generated", "Generator", "GeneratorParams",
+    "BeamOptions", "BusyError", "CancelledError", "ChatTemplate", "ContextFullError", "CorruptError", "DeadlineError", "Generated", "Generator", "GeneratorParams",
     "GeneratorSnapshot", "Hypothesis", "InternalError", "InvalidError", "IoError", "KvantError", "Metadata", "Model", "ModelInfo",
     "NotSupportedError", "OutOfMemoryError", "PastKeyValues", "Piece", "Runner", "Sampler", "SamplingOptions", "Score", "Sequence",
     "Snapshot", "Source", "TextStream", "Tokenizer", "TokenizerStream", "__version__", "beam_search", "generate", "plan_memory",

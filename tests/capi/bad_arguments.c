@@ -462,6 +462,8 @@ static void Batches(const kvant_model* model) {
   BAD(kvant_batch_cancel(batch, 77));
   BAD(kvant_batch_cancel(NULL, 0));
   BAD(kvant_batch_poll(NULL, &texts));
+  BAD(kvant_batch_get_counters(batch, NULL));
+  BAD(kvant_batch_get_counters(NULL, NULL));
   BAD(kvant_batch_run(NULL));
   kvant_batch_free(batch);
   kvant_batch_free(NULL);

@@ -53,6 +53,31 @@ class Texts(unittest.TestCase):
         self.assertEqual((text.text, text.finish_reason), (whole[:whole.index("woman's")], "stop_text"))
         self.assertEqual(kvant.generate(model(), "ROMEO:", max_tokens=30, temperature=0, stop="woman's").text, text.text)
 
+    def test_log_probabilities_are_those_of_the_logits(self):
+        text = kvant.generate(model(), "ROMEO:", max_tokens=8, temperature=1.2, repeat_penalty=1.4, seed=2, log_probs=4)
+        self.assertEqual((text.log_probs.shape, text.top_tokens.shape, text.top_log_probs.shape), ((8,), (8, 4), (8, 4)))
+        with kvant.Runner(model()) as runner:
+            sequence = runner.new_sequence()
+            sequence.append(ROMEO)
+            for n, token in enumerate(text.tokens):
+                logits = sequence.logits().astype(np.float64)
+                expected = logits - logits.max()
+                expected -= np.log(np.exp(expected).sum())
+                order = np.argsort(-logits, kind="stable")[:4]
+                self.assertAlmostEqual(text.log_probs[n], expected[token], places=4)
+                self.assertEqual(text.top_tokens[n].tolist(), order.tolist())
+                np.testing.assert_allclose(text.top_log_probs[n], expected[order], atol=1e-4)
+                sequence.append([int(token)])
+        alone = kvant.generate(model(), "ROMEO:", max_tokens=3, temperature=0, log_probs=0)
+        self.assertEqual((alone.log_probs.shape, alone.top_tokens.shape), ((3,), (3, 0)))
+        self.assertIsNone(kvant.generate(model(), "ROMEO:", max_tokens=3, temperature=0).log_probs)
+
+    def test_a_text_has_a_time_limit(self):
+        with self.assertRaises(kvant.DeadlineError):
+            kvant.generate(model(), "ROMEO:", max_tokens=8, temperature=0, seconds_max=1e-9)
+        with self.assertRaisesRegex(kvant.InvalidError, "seconds_max: expected 0 or more"):
+            kvant.generate(model(), "ROMEO:", max_tokens=8, seconds_max=-1.0)
+
     def test_streams_give_the_texts_in_pieces(self):
         texts, ended = ["", "", "", ""], {}
         with kvant.stream(model(), PROMPTS, max_tokens=16, temperature=0) as pieces:

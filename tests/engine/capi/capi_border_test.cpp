@@ -128,6 +128,45 @@ TEST_F(CApiBorder, EveryCallbackCanEndItsText) {
   EXPECT_EQ(stats.sequences, 0);
 }
 
+TEST_F(CApiBorder, CountersTellWhatABatchDoes) {
+  kvant_batch_counters counters;
+  counters.struct_size = sizeof(counters);
+  ASSERT_EQ(kvant_batch_get_counters(batch_, &counters), KVANT_OK) << Reason();
+  EXPECT_EQ(counters.submitted, 0u);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(kvant_batch_add(batch_, &request_, nullptr), KVANT_OK) << Reason();
+  }
+  int64_t number = -1;
+  ASSERT_EQ(kvant_batch_add(batch_, &request_, &number), KVANT_OK) << Reason();
+  ASSERT_EQ(kvant_batch_cancel(batch_, number), KVANT_OK) << Reason();
+  ASSERT_EQ(kvant_batch_run(batch_), KVANT_OK) << Reason();
+  ASSERT_EQ(kvant_batch_get_counters(batch_, &counters), KVANT_OK) << Reason();
+  EXPECT_EQ(counters.submitted, 4u);
+  EXPECT_EQ(counters.ended, 4u);
+  EXPECT_EQ(counters.cancelled, 1u);
+  EXPECT_EQ(counters.failed, 0u);
+  EXPECT_EQ(counters.waiting + counters.running, 0);
+  EXPECT_EQ(counters.tokens_prefilled, 3u * 9);
+  EXPECT_EQ(counters.tokens_generated, 3u * 19);  // the last one is not processed
+  EXPECT_EQ(counters.blocks_used, 0);
+  EXPECT_GT(counters.blocks_free, 0);
+  EXPECT_EQ(kvant_batch_get_counters(batch_, nullptr), KVANT_INVALID);
+}
+
+TEST_F(CApiBorder, LogProbabilitiesAndLimitsAreChecked) {
+  request_.log_probs = -2;
+  EXPECT_EQ(kvant_batch_add(batch_, &request_, nullptr), KVANT_INVALID);
+  EXPECT_NE(Reason().find("log_probs: expected -1 to"), std::string::npos);
+  request_.log_probs = -1;
+  request_.seconds_max = -1;
+  EXPECT_EQ(kvant_batch_add(batch_, &request_, nullptr), KVANT_INVALID);
+  EXPECT_NE(Reason().find("seconds_max: expected 0 or more"), std::string::npos);
+  request_.seconds_max = 1e-9;
+  ASSERT_EQ(kvant_batch_add(batch_, &request_, nullptr), KVANT_OK) << Reason();
+  ASSERT_EQ(kvant_batch_run(batch_), KVANT_OK) << Reason();
+  EXPECT_EQ(reasons_, std::vector<int32_t>{KVANT_FINISH_ERROR});
+}
+
 TEST_F(CApiBorder, OwnersMayBeFreedInTheMiddleOfACall) {
   request_.on_end = [](void* user, const kvant_text*) {
     auto* test = static_cast<CApiBorder*>(user);
