@@ -19,7 +19,9 @@ Error Cancelled() { return MakeError(ErrorCode::kCancelled, "cancelled"); }
 }  // namespace
 
 Scheduler::Scheduler(SequenceHost& host, const SchedulerOptions& options)
-    : host_(host), options_(options), turns_(std::make_unique<PromptTurns>(options.prompt_slice, options.stall)) {}
+    : host_(host),
+      options_(options),
+      turns_(std::make_unique<PromptTurns>(options.prompt_slice, options.stall)) {}
 
 Scheduler::~Scheduler() {
   for (Request* request : running_) SendBack(*request);
