@@ -1,6 +1,7 @@
 // Makes the ModelSpec of a file: finds the family and has it read the metadata.
 #include <algorithm>
 
+#include "base/counted.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "engine/arch/family.h"
@@ -21,9 +22,8 @@ void LogOtherParts(const formats::GgufFile& file) {
   if (count == 0) return;
   const auto first = std::ranges::find_if(file.tensors(), of_another_part);
   Log(LogLevel::kWarning,
-      fmt::format("{}: {} tensors, the first {}, are of parts that read images or sound and are "
-                  "left out",
-                  file.path(), count, first->name));
+      fmt::format("{}: left out: {} of parts that read images or sound, the first {}", file.path(),
+                  Counted(count, "tensor"), first->name));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <list>
 
+#include "base/counted.h"
 #include "engine/capi/handles.h"
 #include "kvant/draft.h"
 #include "kvant/scheduler.h"
@@ -47,9 +48,8 @@ Status CheckRequest(const Runner& runner, const kvant_request& in) {
   const auto tokens = static_cast<int64_t>(in.prompt_count);
   if (tokens == 0) return MakeError(ErrorCode::kInvalid, "prompt: expected tokens, found none");
   if (tokens > runner.context()) {
-    return MakeError(ErrorCode::kContextFull,
-                     "the prompt has {} tokens, but the context has room for {}", tokens,
-                     runner.context());
+    return MakeError(ErrorCode::kContextFull, "the prompt has {}, but the context has room for {}",
+                     Counted(tokens, "token"), runner.context());
   }
   const int64_t samples_max = in.sequence >= 0 ? 1 : runner.sequences_max();
   if (in.samples < 1 || in.samples > samples_max) {

@@ -1,4 +1,5 @@
 // The calls of kvant/kvant_runner.h on sequences, and on their caches as tensors.
+#include "base/counted.h"
 #include "engine/capi/handles.h"
 
 namespace kvant::capi {
@@ -128,8 +129,8 @@ kvant_status kvant_sequence_generate(kvant_runner* runner, kvant_sequence sequen
     if (logits.empty()) return NoLogits(held, sequence);
     if (held.length(sequence) >= held.context()) {
       return MakeError(ErrorCode::kContextFull,
-                       "sequence {} has {} tokens: the context has no room for another", sequence,
-                       held.length(sequence));
+                       "sequence {} has {}: the context has no room for another", sequence,
+                       Counted(held.length(sequence), "token"));
     }
     KVANT_TRY(CheckRow(*sampler, logits.size()));
     KVANT_ASSIGN(*token, sampler->sampler.Sample(logits));

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/counted.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "engine/convert/folder_tensors.h"
@@ -232,9 +233,11 @@ class Planner {
   void WarnOfFallbacks() const {
     if (fallbacks_ == 0) return;
     Log(LogLevel::kWarning,
-        fmt::format("{} matrices, the first {}, have rows that are no multiple of {} values: they "
-                    "are stored as F16, not {}",
-                    fallbacks_, first_fallback_, matrix_->block_values, matrix_->name));
+        fmt::format(
+            "stored as F16, not {}: {} with rows that are no multiple of {} values, the first "
+            "{}",
+            matrix_->name, Counted(fallbacks_, "matrix", "matrices"), matrix_->block_values,
+            first_fallback_));
   }
 
   const std::string& Place() const { return model_.files().front(); }

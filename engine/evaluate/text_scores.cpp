@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/counted.h"
 #include "engine/evaluate/distribution.h"
 
 namespace kvant::evaluate {
@@ -39,9 +40,8 @@ Status CheckText(const Runner& runner, std::span<const ScoredText> texts, size_t
                      runner.model().vocab_size(), last);
   }
   if (static_cast<int64_t>(Rows(text)) > runner.context()) {
-    return MakeError(ErrorCode::kContextFull,
-                     "text {} has {} tokens, but the context has room for {}", i,
-                     text.tokens.size(), runner.context());
+    return MakeError(ErrorCode::kContextFull, "text {} has {}, but the context has room for {}", i,
+                     Counted(text.tokens.size(), "token"), runner.context());
   }
   return {};
 }

@@ -4,6 +4,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/check.h"
+#include "base/counted.h"
 #include "base/result.h"
 
 namespace kvant::evaluate {
@@ -31,8 +32,8 @@ Result<Windows> Windows::Cut(std::vector<TokenId> tokens, const SpecialTokens& s
               : options.size;
   if (total < 2 * size) {
     return MakeError(ErrorCode::kInvalid,
-                     "the text has {} tokens, expected at least {}: two windows of {}", total,
-                     2 * size, size);
+                     "the text has {}, expected at least {}: two windows of {}",
+                     Counted(total, "token"), 2 * size, size);
   }
   Windows windows = Whole(std::move(tokens), special, size);
   if (strided) {

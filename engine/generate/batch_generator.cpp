@@ -1,5 +1,6 @@
 // A batch: a request for every text, and rounds until all have ended.
 #include "kvant/batch_generator.h"
+#include "base/counted.h"
 
 #include <deque>
 
@@ -14,9 +15,8 @@ Status CheckRequests(const Runner& runner, std::span<const BatchRequest> request
     const int64_t tokens = std::ssize(request.prompt);
     if (tokens == 0) return MakeError(ErrorCode::kInvalid, "prompt {} has no tokens", i);
     if (tokens > runner.options().context) {
-      return MakeError(ErrorCode::kContextFull,
-                       "prompt {} has {} tokens, but the context has room for {}", i, tokens,
-                       runner.options().context);
+      return MakeError(ErrorCode::kContextFull, "prompt {} has {}, but the context has room for {}",
+                       i, Counted(tokens, "token"), runner.options().context);
     }
     if (request.samples < 1 || request.samples > runner.options().sequences) {
       return MakeError(ErrorCode::kInvalid, "prompt {}: expected 1 to {} samples, found {}", i,

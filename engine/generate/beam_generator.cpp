@@ -1,5 +1,6 @@
 // Runs beam searches on a model: each search has a sequence for every live beam.
 #include "kvant/beam_generator.h"
+#include "base/counted.h"
 
 #include <algorithm>
 #include <deque>
@@ -156,9 +157,9 @@ Result<Service> ServiceFor(Runner& runner, std::span<const TokenId> prompt,
   const std::span<const TokenId> held = runner.tokens(*options.beginning);
   if (held.size() >= prompt.size() || !std::equal(held.begin(), held.end(), prompt.begin())) {
     return MakeError(ErrorCode::kInvalid,
-                     "sequence {}: expected the beginning of the prompt of {} tokens, found {} "
-                     "tokens that are not",
-                     *options.beginning, prompt.size(), held.size());
+                     "sequence {}: expected the beginning of the prompt of {}, found {} of another",
+                     *options.beginning, Counted(prompt.size(), "token"),
+                     Counted(held.size(), "token"));
   }
   KVANT_ASSIGN(service.sequence, runner.Fork(*options.beginning));
   service.done = std::ssize(held);
@@ -172,9 +173,8 @@ Result<std::vector<BeamGeneration>> GenerateBeams(Runner& runner,
                                                   const BeamGenerateOptions& options) {
   for (size_t i = 0; i < prompts.size(); ++i) {
     if (std::ssize(prompts[i]) <= runner.options().context) continue;
-    return MakeError(ErrorCode::kContextFull,
-                     "prompt {} has {} tokens, but the context has room for {}", i,
-                     prompts[i].size(), runner.options().context);
+    return MakeError(ErrorCode::kContextFull, "prompt {} has {}, but the context has room for {}",
+                     i, Counted(prompts[i].size(), "token"), runner.options().context);
   }
   if (options.beginning.has_value() && prompts.size() != 1) {
     return MakeError(ErrorCode::kInvalid, "a beginning: expected one prompt, found {}",

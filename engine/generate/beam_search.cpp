@@ -1,4 +1,5 @@
 #include "kvant/beam_search.h"
+#include "base/counted.h"
 
 #include <algorithm>
 #include <cmath>
@@ -87,8 +88,8 @@ Status BeamSearch::Start(std::span<const TokenId> prompt) {
   const int64_t room = NewTokensMax(options_, prompt.size());
   if (room < 1) {
     return MakeError(ErrorCode::kInvalid,
-                     "max-length: expected more than the {} tokens of the prompt, found {}",
-                     prompt.size(), options_.max_length);
+                     "max-length: expected more than {}, as the prompt has, found {}",
+                     Counted(prompt.size(), "token"), options_.max_length);
   }
   generated_max_ = room;
   prompt_.assign(prompt.begin(), prompt.end());

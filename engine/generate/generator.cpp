@@ -1,5 +1,6 @@
 #include "kvant/generator.h"
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "kvant/scheduler.h"
 
@@ -13,8 +14,8 @@ Result<Generation> Generate(SequenceHost& host, SequenceId sequence, const Token
   const int64_t length = host.length(sequence);
   const int64_t room = host.context() - (options.continues ? 0 : length);
   if (tokens > room) {
-    return MakeError(ErrorCode::kContextFull,
-                     "the prompt has {} tokens, but the context has room for {}", tokens, room);
+    return MakeError(ErrorCode::kContextFull, "the prompt has {}, but the context has room for {}",
+                     Counted(tokens, "token"), room);
   }
   const int64_t held = options.continues ? length : 0;
   TextRequest request(

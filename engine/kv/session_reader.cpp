@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/counted.h"
 #include "base/mapped_file.h"
 #include "base/result.h"
 #include "cpu/kv_format_list.h"
@@ -114,9 +115,8 @@ Status SessionReader::CheckHeader(Counts* counts) {
   KVANT_TRY(GetCounts(counts));
   KVANT_TRY(in_.End("header"));
   if (counts->sequences <= cache_.sequences()) return {};
-  return MakeError(ErrorCode::kOutOfMemory,
-                   "{}: session file: found {} sequences, but there is room for {}", in_.path(),
-                   counts->sequences, cache_.sequences());
+  return MakeError(ErrorCode::kOutOfMemory, "{}: session file: found {}, but there is room for {}",
+                   in_.path(), Counted(counts->sequences, "sequence"), cache_.sequences());
 }
 
 Status SessionReader::GetCounts(Counts* counts) {

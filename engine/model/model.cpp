@@ -1,5 +1,6 @@
 // Opening a model: map, read the architecture, check the tokenizer, build the plan.
 #include "kvant/model.h"
+#include "base/counted.h"
 
 #include <algorithm>
 #include <utility>
@@ -31,9 +32,8 @@ void WarnOfUnpacked(const GgufFile& file) {
       fmt::format(
           "{}: {} with interleaved rows ({}) {} unpacked into {} of memory; `kvant quantize "
           "IN OUT COPY` makes a file that needs none",
-          file.path(),
-          unpacked.tensors == 1 ? "1 tensor" : fmt::format("{} tensors", unpacked.tensors),
-          unpacked.types, unpacked.tensors == 1 ? "was" : "were",
+          file.path(), Counted(unpacked.tensors, "tensor"), unpacked.types,
+          unpacked.tensors == 1 ? "was" : "were",
           unpacked.bytes < kMib ? fmt::format("{} KiB", (unpacked.bytes + 1023) >> 10)
                                 : fmt::format("{} MiB", unpacked.bytes >> 20)));
 }

@@ -10,6 +10,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "formats/gguf_split.h"
 #include "formats/quoted.h"
@@ -277,8 +278,9 @@ class Planner {
       return MakeError(ErrorCode::kInvalid, "{}: has entries for none of the tensors of {}",
                        options_.importance_file, file_.path());
     }
-    plan_.notes.push_back(fmt::format("{}: no entries for {} matrices, which are quantized without",
-                                      options_.importance_file, absent));
+    plan_.notes.push_back(fmt::format("{}: no entries for {}, quantized without",
+                                      options_.importance_file,
+                                      Counted(absent, "matrix", "matrices")));
     return {};
   }
 

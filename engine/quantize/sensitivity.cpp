@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/available_memory.h"
+#include "base/counted.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "cpu/kernels/table.h"
@@ -102,8 +103,8 @@ Status SensitivityTest::CutText() {
   const int64_t window = std::min(
       {options_.window, options_.tokens_max, std::ssize(tokens), model_->context_length()});
   if (window < 16) {
-    return MakeError(ErrorCode::kInvalid,
-                     "--calibrate: the text has {} tokens, expected 16 at least", tokens.size());
+    return MakeError(ErrorCode::kInvalid, "--calibrate: the text has {}, expected 16 at least",
+                     Counted(tokens.size(), "token"));
   }
   windows_ = evaluate::Windows::Whole(std::move(tokens), model_->tokenizer().special(), window);
   return {};

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "engine/kv/session_file.h"
 #include "engine/run/engine.h"
@@ -91,8 +92,8 @@ Result<std::vector<SequenceId>> Runner::Load(const std::string& path) {
   Status status;
   const int64_t room = core.options.sequences - sequences.count();
   if (std::ssize(loaded.sequences) > room) {
-    status = MakeError(ErrorCode::kOutOfMemory, "{}: {} sequences, but there is room for {}", path,
-                       loaded.sequences.size(), room);
+    status = MakeError(ErrorCode::kOutOfMemory, "{}: {}, but there is room for {}", path,
+                       Counted(loaded.sequences.size(), "sequence"), room);
   }
   std::vector<SourceId> source_ids;
   if (status.ok()) status = RestoreSources(path, sources, loaded.sources, &source_ids);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/available_memory.h"
+#include "base/counted.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "cpu/activations.h"
@@ -200,10 +201,11 @@ Status CheckMemory(const kv::CacheOptions& cache) {
   if (needed <= available) return {};
   const MemoryFit fit = FitMemory(wanted, available);
   return MakeError(ErrorCode::kOutOfMemory,
-                   "KV cache: {} bytes are needed for {} sequences of {} positions, {} are "
-                   "available; {} of the sequences, or {} positions of each, would fit",
-                   needed, wanted.sequences, wanted.context, available,
-                   std::min(fit.sequences, wanted.sequences), fit.context);
+                   "KV cache: {} bytes are needed for {} of {}, {} are "
+                   "available; {} of the sequences, or {} of each, would fit",
+                   needed, Counted(wanted.sequences, "sequence"),
+                   Counted(wanted.context, "position"), available,
+                   std::min(fit.sequences, wanted.sequences), Counted(fit.context, "position"));
 }
 
 MemoryFit FitMemory(kv::CacheOptions options, uint64_t bytes) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "cpu/kernels/rope.h"
 #include "engine/kv/kv_rows.h"
@@ -105,7 +106,8 @@ Status Runner::Rewind(SequenceId sequence, int64_t length, Replay replay) {
   KVANT_ASSIGN(run::SequenceState* const state, engine_->sequences->Get(sequence));
   const int64_t from = state->kv.length;
   if (length < 0 || length > from) {
-    return MakeError(ErrorCode::kInvalid, "rewind to {}: the sequence has {} tokens", length, from);
+    return MakeError(ErrorCode::kInvalid, "rewind to {}: the sequence has {}", length,
+                     Counted(from, "token"));
   }
   if (length == from) return {};
   if (!core.cache.has_value()) {
@@ -228,8 +230,8 @@ Status Runner::Prune(SequenceId sequence, int64_t keep_first, int64_t keep_last,
   KVANT_ASSIGN(run::SequenceState* const state, engine_->sequences->Get(sequence));
   const int64_t length = state->kv.length;
   if (keep_first < 0 || keep_last < 0 || keep_first + keep_last > length) {
-    return MakeError(ErrorCode::kInvalid, "prune: keep {} and {} of {} tokens", keep_first,
-                     keep_last, length);
+    return MakeError(ErrorCode::kInvalid, "prune: keep {} and {} of {}", keep_first, keep_last,
+                     Counted(length, "token"));
   }
   if (!core.cache.has_value()) {
     return MakeError(ErrorCode::kNotSupported, "prune: there is no KV cache");

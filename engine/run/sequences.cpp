@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/counted.h"
 #include "base/result.h"
 
 namespace kvant::run {
@@ -48,8 +49,8 @@ void Sequences::Remove(States& states, int id) {
 
 Result<SequenceId> Sequences::New() {
   if (count() == core_.options.sequences) {
-    return MakeError(ErrorCode::kOutOfMemory, "all {} sequences that were asked for are in use",
-                     core_.options.sequences);
+    return MakeError(ErrorCode::kOutOfMemory, "no sequence is free: there is room for {}",
+                     Counted(core_.options.sequences, "sequence"));
   }
   return Add(alive_);
 }
@@ -100,8 +101,8 @@ Status Sequences::SetSource(SequenceState& state, const SourceState& source) {
   if (core_.cache.has_value()) {
     KVANT_TRY(core_.cache->SetSource(state.kv, source.kv));
   } else if (state.kv.length != 0) {
-    return MakeError(ErrorCode::kInvalid, "source: expected an empty sequence, found {} tokens",
-                     state.kv.length);
+    return MakeError(ErrorCode::kInvalid, "source: expected an empty sequence, found {}",
+                     Counted(state.kv.length, "token"));
   }
   state.source = source.identity;
   return {};

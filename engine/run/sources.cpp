@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/counted.h"
 #include "base/result.h"
 
 namespace kvant::run {
@@ -90,8 +91,8 @@ Status Sources::MakeRoom() {
   while (count() >= core_.options.sequences && GiveUp()) {
   }
   if (count() < core_.options.sequences) return {};
-  return MakeError(ErrorCode::kOutOfMemory, "all {} sources that were asked for are in use",
-                   core_.options.sequences);
+  return MakeError(ErrorCode::kOutOfMemory, "no source is free: there is room for {}",
+                   Counted(core_.options.sequences, "source"));
 }
 
 SourceId Sources::Add(SourceInput input, uint64_t hash, kv::Source rows) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "engine/run/report.h"
 
@@ -30,8 +31,8 @@ Status CheckTokens(const Core& core, int64_t length, std::span<const TokenId> to
     }
   }
   if (length + std::ssize(tokens) > core.options.context) {
-    return MakeError(ErrorCode::kContextFull, "{} tokens after {} do not fit the context of {}",
-                     tokens.size(), length, core.options.context);
+    return MakeError(ErrorCode::kContextFull, "{} and {} before do not fit the context of {}",
+                     Counted(tokens.size(), "token"), length, core.options.context);
   }
   return {};
 }

@@ -46,7 +46,7 @@ TEST_F(ChatTerminal, Talks) {
   ASSERT_TRUE(chat.Await(LastLine(Answers("Who is there?\nSpeak.\n"))));
   ASSERT_TRUE(chat.AwaitPrompt());
   chat.Enter("/undo");
-  ASSERT_TRUE(chat.Await("2 messages are left"));
+  ASSERT_TRUE(chat.Await("2 messages left"));
   ASSERT_TRUE(chat.AwaitPrompt());
   chat.Enter("/regen");
   ASSERT_TRUE(chat.Await("new 1 "));
@@ -211,7 +211,7 @@ TEST_F(ChatTerminal, AsksWhenTheContextIsFull) {
   chat.Enter(line);
   ASSERT_TRUE(chat.Await("Forget the oldest messages? [y/N]"));
   chat.Enter("y");
-  ASSERT_TRUE(chat.Await("2 messages are left out"));
+  ASSERT_TRUE(chat.Await("2 messages left out"));
   ASSERT_TRUE(chat.Await("answer 12"));
   ASSERT_TRUE(chat.AwaitPrompt());
   chat.Enter("/exit");

@@ -223,7 +223,7 @@ TEST_F(Chat, ConversationBeyondTheContextIsAnError) {
   EXPECT_FALSE(run.out.empty());
   const ProgramRun shifted = Talk(line + line + line, {"-c", "96", "--context-shift"});
   EXPECT_EQ(shifted.code, 0) << shifted.error;
-  EXPECT_THAT(shifted.error, HasSubstr("oldest messages are left out from now on"));
+  EXPECT_THAT(shifted.error, HasSubstr("at the beginning left out from now on"));
 }
 
 TEST_F(Chat, AnswerThatFillsTheContextEnds) {

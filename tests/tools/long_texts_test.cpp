@@ -32,7 +32,8 @@ TEST_F(LongTexts, ASessionGoesOnWhereItEnded) {
     // Another text shares only its beginning, and says so before the rest is dropped.
     const ProgramRun rewound =
         RunModel(With(Greedy("ROMEO: No", "3"), With(session, {"--session-rewind"})));
-    EXPECT_THAT(rewound.error, HasSubstr("goes back to the first 3 of 43 saved tokens; 40 are"));
+    EXPECT_THAT(rewound.error,
+                HasSubstr("goes back to the first 3 of 43 saved tokens, and drops 40"));
     const json other = json::parse(rewound.out);
     EXPECT_EQ(other["timings"]["prefill_tokens"], other["prompt_tokens"].get<int>() - 3);
   }

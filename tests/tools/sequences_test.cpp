@@ -107,7 +107,8 @@ TEST_F(Sequences, WrongLinesAreNamedAndEndTheProgram) {
   }
   ExpectRefused(Seq("new A\nsave /nonexistent/x A\n"), 1, "line 2: /nonexistent/x: cannot create");
   ExpectRefused(Seq("load /nonexistent/x A\n"), 1, "line 1: /nonexistent/x: No such file");
-  ExpectRefused(Seq("new A\nnew B\nnew C\n", {"--sequences", "2"}), 1, "all 2 sequences");
+  ExpectRefused(Seq("new A\nnew B\nnew C\n", {"--sequences", "2"}), 1,
+                "there is room for 2 sequences");
   ExpectRefused(Seq("new A\nappend A \"To be, or not to be\"\n", {"-c", "4"}), 1,
                 "do not fit the context of 4");
   ExpectRefused(RunProgram({"seq", Shakespeare()}), 2, "no program given");

@@ -1,5 +1,6 @@
 // Measures the cost of operations of the KV cache, each beside its cost without sharing.
 #include "tools/bench/bench_kv.h"
+#include "base/counted.h"
 #include "engine/run/memory_plan.h"
 
 #include <fmt/format.h>
@@ -78,7 +79,7 @@ class KvBench {
   }
 
   void Progress(std::string_view what) {
-    report_.Progress(fmt::format("{}: {} at {} tokens", model_.name, what, depth_));
+    report_.Progress(fmt::format("{}: {} at {}", model_.name, what, Counted(depth_, "token")));
   }
 
   // The time of one step of beam search; its baseline is a step with a single beam.
@@ -95,7 +96,7 @@ class KvBench {
     depth_ = depth;
     double single = 0;
     for (const int64_t beams : options_.beams) {
-      Progress(fmt::format("step of {} beams", beams));
+      Progress(fmt::format("step of {}", Counted(beams, "beam")));
       SpeedCase test{.n_gen = 1, .depth = depth, .beams = beams};
       KVANT_TRY(Discard(RunBeams(*runner, tokens, test)));
       test.n_gen = steps;

@@ -10,6 +10,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/available_memory.h"
+#include "base/counted.h"
 #include "base/mapped_file.h"
 #include "base/output_file.h"
 #include "base/result.h"
@@ -226,7 +227,7 @@ Status BenchMachine(const BenchOptions& options, BenchReport& report) {
   const size_t bytes = std::max<size_t>(
       std::min<uint64_t>(kMachineBytes, AvailableMemory() / 4) >> 21 << 21, size_t{2} << 20);
   for (const int64_t threads : options.threads) {
-    report.Progress(fmt::format("limits of {} threads", threads));
+    report.Progress(fmt::format("limits of {}", Counted(threads, "thread")));
     ThreadPool team(static_cast<int>(threads));
     KVANT_ASSIGN(const double file, MeasureFileRead(team, peaks, bytes));
     KVANT_ASSIGN(const double anonymous, MeasureAnonymousRead(team, peaks, bytes));

@@ -1,5 +1,6 @@
 // The tests of kvant bench one after the other, and a row for each.
 #include "tools/bench/bench_speed.h"
+#include "base/counted.h"
 #include "cpu/kernels/table.h"
 #include "engine/run/memory_plan.h"
 
@@ -174,7 +175,8 @@ class SpeedBench {
     KVANT_ASSIGN(SpeedRunner runner, SpeedRunner::Create(model_.model, session, source));
     for (const int64_t depth : options_.depths) {
       if (depth > 0)
-        report_.Progress(fmt::format("{}: {} tokens before the tests", model_.name, depth));
+        report_.Progress(
+            fmt::format("{}: {} before the tests", model_.name, Counted(depth, "token")));
       KVANT_TRY(runner.SetDepth(depth));
       for (SpeedCase test : tests) {
         test.depth = depth;
@@ -317,10 +319,11 @@ class SpeedBench {
     const ComputeLimits& compute = limits_.compute(session.threads);
     row["limit_clock_ghz"] = compute.clock_hz * 1e-9;
     report_.Note(fmt::format(
-        "limits of {} threads on {}: weights {:.1f} GB/s; int8 {:.0f}, int16 {:.0f}, float {:.0f} "
+        "limits of {} on {}: weights {:.1f} GB/s; int8 {:.0f}, int16 {:.0f}, float {:.0f} "
         "GMAC/s ({:.1f}, {:.1f}, {:.1f} per cycle and thread, {:.2f} GHz)",
-        session.threads, model_.name, limits.weights_per_second * 1e-9, limits.int8 * 1e-9,
-        limits.int16 * 1e-9, limits.float32 * 1e-9, compute.PerCycle(limits.int8, session.threads),
+        Counted(session.threads, "thread"), model_.name, limits.weights_per_second * 1e-9,
+        limits.int8 * 1e-9, limits.int16 * 1e-9, limits.float32 * 1e-9,
+        compute.PerCycle(limits.int8, session.threads),
         compute.PerCycle(limits.int16, session.threads),
         compute.PerCycle(limits.float32, session.threads), compute.clock_hz * 1e-9));
     return {};

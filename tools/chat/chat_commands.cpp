@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "tools/chat/chat_file.h"
 #include "tools/chat/chat_talk.h"
@@ -101,7 +102,7 @@ Status ChatTalk::Undo(const std::string& /*argument*/) {
   if (!session_->Undo().has_value()) {
     return MakeError(ErrorCode::kInvalid, "there is no message to take back");
   }
-  ShowLine(fmt::format("{} messages are left", session_->entries().size()));
+  ShowLine(Counted(session_->entries().size(), "message") + " left");
   return {};
 }
 
@@ -146,7 +147,7 @@ Status ChatTalk::ReadFile(const std::string& argument) {
   const std::string& read = content.value_or("");
   if (!attached_.empty()) attached_ += "\n";
   attached_ += read;
-  ShowLine(fmt::format("{} bytes come before the next message", read.size()));
+  ShowLine(fmt::format("{} put before the next message", Counted(read.size(), "byte")));
   return {};
 }
 
@@ -155,7 +156,7 @@ Status ChatTalk::Save(const std::string& argument) {
   std::string note;
   KVANT_TRY(SaveChat(*session_, argument, &note));
   if (!note.empty()) ShowLine("the tokens will be computed again: " + note);
-  ShowLine(fmt::format("saved {} messages", session_->entries().size()));
+  ShowLine("saved " + Counted(session_->entries().size(), "message"));
   return {};
 }
 
@@ -164,8 +165,8 @@ Status ChatTalk::Load(const std::string& argument) {
   std::string note;
   KVANT_TRY(LoadChat(argument, *session_, &note));
   if (!note.empty()) ShowLine("the tokens will be computed again: " + note);
-  ShowLine(
-      fmt::format("{} messages of {} tokens", session_->entries().size(), session_->held_tokens()));
+  ShowLine(fmt::format("{} of {}", Counted(session_->entries().size(), "message"),
+                       Counted(session_->held_tokens(), "token")));
   return {};
 }
 

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "base/system_random.h"
 #include "kvant/beam_generator.h"
@@ -227,8 +228,8 @@ Result<ChatSession::Prompt> ChatSession::FittingPrompt(ChatReport* report) {
   }
   if (std::ssize(prompt.ids) <= context()) return prompt;
   return MakeError(ErrorCode::kContextFull,
-                   "the conversation takes {} tokens, and the context has room for {}",
-                   prompt.ids.size(), context());
+                   "the conversation takes {}, and the context has room for {}",
+                   Counted(prompt.ids.size(), "token"), context());
 }
 
 // ---- Answers ------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "tools/options/json.h"
 #include "tools/terminal/text_width.h"
@@ -70,7 +71,8 @@ std::string GaugeText(int64_t tokens, int64_t context) {
 std::string EarlyEndNote(FinishReason reason, int64_t context) {
   switch (reason) {
     case FinishReason::kContext:
-      return fmt::format("the context of {} tokens is full: the answer ends here", context);
+      return fmt::format("the context of {} is full: the answer ends here",
+                         Counted(context, "token"));
     case FinishReason::kMemory: return "the KV cache's memory is full: the answer ends here";
     default: return "";
   }
@@ -99,8 +101,8 @@ int ChatTalk::OnTerminal(const std::string& model_name, const std::optional<std:
       STDIN_FILENO, STDOUT_FILENO, history_.get(),
       [this](std::string_view before_cursor) { return Complete(before_cursor); });
   if (!options_.quiet) {
-    ShowLine(fmt::format("{}, a context of {} tokens; /help shows what you can do", model_name,
-                         session_->context()));
+    ShowLine(fmt::format("{}, a context of {}; /help shows what you can do", model_name,
+                         Counted(session_->context(), "token")));
   }
   LineEditor::Prompt prompt;
   if (colours_) prompt = {.text = "> ", .style = kBoldStyle, .style_end = kPlainStyle};
@@ -209,7 +211,7 @@ Status ChatTalk::Answer() {
     }
     KVANT_ASSIGN(const int64_t forgotten, session_->Forget());
     if (forgotten == 0) break;
-    ShowLine(fmt::format("{} messages are left out from now on", forgotten));
+    ShowLine(Counted(forgotten, "message") + " left out from now on");
     report = AnswerOnce();
   }
   if (!report.ok()) {
@@ -269,8 +271,8 @@ void ChatTalk::EndAnswer(const ChatReport& report) {
   const bool none = report.finish_reason == FinishReason::kCancelled && !part_.has_value();
   if ((line_open_ || !part_.has_value()) && !none) out_.Write("\n");
   if (report.forgotten_messages > 0 && !options_.quiet) {
-    Note(fmt::format("the context is full: the {} oldest messages are left out from now on",
-                     report.forgotten_messages));
+    Note(fmt::format("the context is full: {} at the beginning left out from now on",
+                     Counted(report.forgotten_messages, "message")));
   }
   const std::string note = EarlyEndNote(report.finish_reason, session_->context());
   if (!note.empty()) Note(note);

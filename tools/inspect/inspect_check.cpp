@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "base/counted.h"
 #include "base/thread_pool.h"
 #include "formats/check_tensors.h"
 #include "tools/options/json.h"
@@ -54,7 +55,8 @@ Result<bool> CheckWeights(const formats::GgufFile& file, int threads, FindingsFo
   } else {
     for (const auto& finding : findings) text += FindingText(finding);
     if (findings.empty()) {
-      text = fmt::format("{} tensors, all values are finite\n", file.tensors().size() - unchecked);
+      text = fmt::format("{}, all values are finite\n",
+                         Counted(file.tensors().size() - unchecked, "tensor"));
     }
   }
   out.Write(text);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/counted.h"
 #include "engine/text/languages.h"
 #include "tools/terminal/console.h"
 
@@ -35,23 +36,22 @@ Json ModelJson(const formats::GgufFile& file, const ModelFacts& facts) {
 std::string ModelText(const Json& model) {
   std::string out = fmt::format(
       "file          {}\n"
-      "format        GGUF v{}, {} shard{}, {}\n"
+      "format        GGUF v{}, {}, {}\n"
       "architecture  {}\n"
       "parameters    {} ({})\n"
-      "weights       {} in {} tensors, {:.2f} bits per weight\n",
+      "weights       {} in {}, {:.2f} bits per weight\n",
       Visible(model["file"].get<std::string>()), model["gguf_version"].get<uint32_t>(),
-      model["shards"].get<int>(), model["shards"].get<int>() == 1 ? "" : "s",
-      SizeText(model["file_bytes"].get<uint64_t>()),
+      Counted(model["shards"].get<int>(), "shard"), SizeText(model["file_bytes"].get<uint64_t>()),
       model["architecture"].get<std::string>().empty() ? "not named in the file"
                                                        : model["architecture"].get<std::string>(),
       CountText(model["parameters"].get<uint64_t>()), model["parameters"].get<uint64_t>(),
-      SizeText(model["tensor_bytes"].get<uint64_t>()), model["tensors"].get<size_t>(),
-      model["bits_per_weight"].get<double>());
+      SizeText(model["tensor_bytes"].get<uint64_t>()),
+      Counted(model["tensors"].get<size_t>(), "tensor"), model["bits_per_weight"].get<double>());
   for (const Json& type : model["types"]) {
-    out += fmt::format("  {:<10}  {:>5} tensors  {:>10} values  {:>12}\n",
-                       type["type"].get<std::string>(), type["tensors"].get<uint64_t>(),
-                       CountText(type["values"].get<uint64_t>()),
-                       SizeText(type["bytes"].get<uint64_t>()));
+    out += fmt::format(
+        "  {:<10}  {:>5} tensor{}  {:>10} values  {:>12}\n", type["type"].get<std::string>(),
+        type["tensors"].get<uint64_t>(), type["tensors"].get<uint64_t>() == 1 ? " " : "s",
+        CountText(type["values"].get<uint64_t>()), SizeText(type["bytes"].get<uint64_t>()));
   }
   return out;
 }
@@ -89,9 +89,9 @@ std::string TokenizerText(const Json& tokenizer) {
                        Visible(tokenizer["error"].get<std::string>()));
   }
   const std::string pre = tokenizer["pre"].get<std::string>();
-  std::string out = fmt::format(
-      "tokenizer     {}{}, {} tokens", tokenizer["kind"].get<std::string>(),
-      pre.empty() ? "" : " (" + Visible(pre) + ")", tokenizer["vocab_size"].get<int32_t>());
+  std::string out = fmt::format("tokenizer     {}{}, {}", tokenizer["kind"].get<std::string>(),
+                                pre.empty() ? "" : " (" + Visible(pre) + ")",
+                                Counted(tokenizer["vocab_size"].get<int32_t>(), "token"));
   for (const char* name : {"bos", "eos", "eot", "unk", "sep", "pad", "cls", "mask"}) {
     if (!tokenizer.contains(name)) continue;
     const Json& token = tokenizer[name];

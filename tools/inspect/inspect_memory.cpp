@@ -1,4 +1,5 @@
 #include "tools/inspect/inspect_memory.h"
+#include "base/counted.h"
 #include "engine/run/memory_plan.h"
 
 #include <fmt/format.h>
@@ -76,24 +77,25 @@ std::string MemoryText(const Json& memory) {
     const uint64_t bytes = memory[key].get<uint64_t>();
     return fmt::format("  {:<12}{:>12}  {:>16} bytes{}\n", name, SizeText(bytes), bytes, note);
   };
-  std::string out =
-      fmt::format("memory of a run with {} positions\n", memory["context"].get<int64_t>());
+  std::string out = fmt::format("memory of a run with {}\n",
+                                Counted(memory["context"].get<int64_t>(), "position"));
   out += line("weights", "weights", "  in the file, shared with its other users");
   out += line("KV cache", "kv", "  when the context is full");
   for (const Json& group : memory["groups"]) {
     if (group.contains("states")) {
-      out += fmt::format("    {} recurrent layers: {} states of {} bytes\n",
-                         group["layers"].get<int>(), group["states"].get<int64_t>(),
+      out += fmt::format("    {}: {} of {} bytes\n",
+                         Counted(group["layers"].get<int>(), "recurrent layer"),
+                         Counted(group["states"].get<int64_t>(), "state"),
                          group["bytes_per_state"].get<uint64_t>());
       continue;
     }
-    out += fmt::format(
-        "    {} layers, {} kv heads, keys {} x {}, values {} x {}, {}: {} positions, {} bytes a "
-        "token\n",
-        group["layers"].get<int>(), group["kv_heads"].get<int>(), group["k_dim"].get<int>(),
-        group["k_type"].get<std::string>(), group["v_dim"].get<int>(),
-        group["v_type"].get<std::string>(), group["positions"].get<std::string>(),
-        group["rows"].get<int64_t>(), group["bytes_per_token"].get<uint64_t>());
+    out += fmt::format("    {}, {}, keys {} x {}, values {} x {}, {}: {}, {} bytes a token\n",
+                       Counted(group["layers"].get<int>(), "layer"),
+                       Counted(group["kv_heads"].get<int>(), "kv head"), group["k_dim"].get<int>(),
+                       group["k_type"].get<std::string>(), group["v_dim"].get<int>(),
+                       group["v_type"].get<std::string>(), group["positions"].get<std::string>(),
+                       Counted(group["rows"].get<int64_t>(), "position"),
+                       group["bytes_per_token"].get<uint64_t>());
   }
   out += line("activations", "activations", "");
   if (memory["encoder"].get<uint64_t>() > 0) {

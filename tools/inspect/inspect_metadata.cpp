@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include "base/counted.h"
 #include <vector>
 
 #include "tools/terminal/console.h"
@@ -106,7 +107,7 @@ Json MetadataJson(const formats::GgufFile& file) {
 }
 
 std::string MetadataText(const formats::GgufFile& file) {
-  std::string out = fmt::format("metadata      {} keys\n", file.metadata().size());
+  std::string out = fmt::format("metadata      {}\n", Counted(file.metadata().size(), "key"));
   for (const auto& [key, value] : file.metadata()) {
     out += fmt::format("  {:<40} {}\n", Visible(key), ValueText(value));
   }

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "engine/graph/share_plan.h"
 
@@ -68,11 +69,11 @@ std::string Amount(double number) {
 
 std::string PassText(const Json& pass, int64_t threads) {
   const auto tokens = pass["tokens"].get<int64_t>();
-  std::string out =
-      fmt::format("  {} position {}: {} barriers, {} nodes on one thread between them\n",
-                  tokens == 1 ? "a token at" : fmt::format("{} tokens up to", tokens),
-                  pass["end"].get<int64_t>() - 1, pass["barriers"].get<int64_t>(),
-                  pass["nodes_alone"].get<int64_t>());
+  std::string out = fmt::format("  {} position {}: {}, {} on one thread between them\n",
+                                tokens == 1 ? "a token at" : fmt::format("{} tokens up to", tokens),
+                                pass["end"].get<int64_t>() - 1,
+                                Counted(pass["barriers"].get<int64_t>(), "barrier"),
+                                Counted(pass["nodes_alone"].get<int64_t>(), "node"));
   constexpr std::string_view kRow = "    {:<28} {:>5} {:>8} {:<6} {:>9} {:>9} {:>8}\n";
   out += fmt::format(kRow, "phase", "times", "threads", "of", "mean", "most", "longer");
   const auto add = [&](const std::string& name, const std::string& count, const std::string& busy,
@@ -103,7 +104,7 @@ Result<Json> SharesJson(const Model& model, const SessionOptions& wanted) {
 
 std::string SharesText(const Json& shares) {
   const auto threads = shares["threads"].get<int64_t>();
-  std::string out = fmt::format("shares of {} threads, as their own\n", threads);
+  std::string out = fmt::format("shares of {}, as their own\n", Counted(threads, "thread"));
   for (const Json& pass : shares["passes"]) out += PassText(pass, threads);
   return out;
 }

@@ -2,6 +2,7 @@
 // model's, and how many multiple-choice questions it answers right.
 #include <fmt/format.h>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "engine/evaluate/multiple_choice.h"
 #include "engine/evaluate/perplexity.h"
@@ -95,8 +96,8 @@ std::string ReportText(const PerplexityReport& report, const evaluate::Windows& 
     out += Line("p change, mean", Percent(d.p_change), 3, " %");
     out += Line("p change, RMS", Percent(d.p_rms), 3, " %");
   }
-  return out + fmt::format("{:<18}{} in {} windows of {}\n", "tokens scored", report.tokens,
-                           report.windows, windows.size());
+  return out + fmt::format("{:<18}{} in {} of {}\n", "tokens scored", report.tokens,
+                           Counted(report.windows, "window"), windows.size());
 }
 
 void Put(Json& json, const std::string& key, const Estimate& estimate) {
@@ -269,7 +270,8 @@ Status MeasureChoices(const PerplexityOptions& options, const std::string& model
 bool HasNoProblems(const std::string& path, const std::vector<std::string>& problems) {
   for (size_t i = 0; i < std::min(problems.size(), kProblemsShown); ++i) Fail(problems[i]);
   if (problems.size() > kProblemsShown) {
-    Fail(fmt::format("{}: {} more lines are wrong", path, problems.size() - kProblemsShown));
+    Fail(fmt::format("{}: {} with mistakes", path,
+                     Counted(problems.size() - kProblemsShown, "more line")));
   }
   return problems.empty();
 }
@@ -321,7 +323,8 @@ Status MeasurePairs(const PerplexityOptions& options, const std::string& model_p
   const evaluate::PairReport report = scorer.report();
   if (!options.json) {
     out.Write(Line("perplexity", report.perplexity, 4) +
-              fmt::format("{:<18}{} in {} pairs\n", "tokens scored", report.tokens, report.pairs));
+              fmt::format("{:<18}{} in {}\n", "tokens scored", report.tokens,
+                          Counted(report.pairs, "pair")));
     return {};
   }
   Json json;

@@ -1,6 +1,7 @@
 // kvant score: the log-probability of every token of a text, and what would have been likelier.
 #include <fmt/format.h>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "engine/evaluate/token_scores.h"
 #include "tools/commands.h"
@@ -184,8 +185,8 @@ Status Score(const ScoreOptions& options, const Positionals& positionals, Result
   const int64_t count = std::ssize(run.tokens);
   if (count < 2) {
     return MakeError(ErrorCode::kInvalid,
-                     "the text has {} tokens, expected at least 2: nothing predicts the first",
-                     count);
+                     "the text has {}, expected at least 2: nothing predicts the first",
+                     Counted(count, "token"));
   }
   if (session_options.context == 0) {
     session_options.context = std::min(count, model->context_length());
@@ -195,8 +196,8 @@ Status Score(const ScoreOptions& options, const Positionals& positionals, Result
   if (count > size + 1) {
     Note(
         fmt::format("the text has {} tokens: scored in windows of {}, each token behind at least "
-                    "{} others (-c sets the size of windows)",
-                    count, size, std::max<int64_t>(1, size / 2)));
+                    "{} (-c sets the size of windows)",
+                    count, size, Counted(std::max<int64_t>(1, size / 2), "other")));
   }
   ScoreOutput output(options, tokenizer, out);
   const Status status = ScoreWindows(options, run, output);

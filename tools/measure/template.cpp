@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "formats/gguf.h"
 #include "kvant/chat.h"
@@ -107,8 +108,8 @@ int TemplateCommand(CommandLine& line) {
   if (options.model.option_path.has_value())
     words.insert(words.begin(), *options.model.option_path);
   if (words.size() != 2) {
-    return line.UsageError(
-        fmt::format("expected MODEL and MESSAGES.json, found {} arguments", words.size()));
+    return line.UsageError(fmt::format("expected MODEL and MESSAGES.json, found {}",
+                                       Counted(words.size(), "argument")));
   }
   ResultStream out;
   const Status status = Template(options, ModelPath(words[0]), words[1], out);

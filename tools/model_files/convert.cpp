@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/counted.h"
 #include "base/thread_pool.h"
 #include "engine/convert/convert.h"
 #include "kvant/model.h"
@@ -84,8 +85,9 @@ int ConvertCommand(CommandLine& line) {
   progress.Clear();
   if (!summary.ok()) return Fail(summary.error());
   ResultStream out;
-  out.Write(fmt::format("{}: {}, {} tensors, {} parameters, matrices in {}\n", Visible(output),
-                        summary->arch, summary->tensors, summary->parameters, summary->type));
+  out.Write(fmt::format("{}: {}, {}, {} parameters, matrices in {}\n", Visible(output),
+                        summary->arch, Counted(summary->tensors, "tensor"), summary->parameters,
+                        summary->type));
   return out.Finish(kExitDone);
 }
 

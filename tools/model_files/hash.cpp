@@ -2,6 +2,7 @@
 // the comparison with such a manifest.
 #include <fmt/format.h>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "formats/gguf.h"
 #include "formats/hash_manifest.h"
@@ -68,16 +69,15 @@ std::string Report(const formats::HashComparison& found, const formats::HashMani
   list(found.missing, "not in the model  ");
   list(found.added, "not in the manifest");
   if (!found.same()) {
-    return text + fmt::format(
-                      "{} is not the model of the manifest: {} tensors differ, {} are "
-                      "missing, {} are new{}\n",
-                      Visible(path), found.differing.size(), found.missing.size(),
-                      found.added.size(),
-                      found.model_differs ? "; the hash of the whole differs" : "");
+    return text +
+           fmt::format(
+               "{} is not the model of the manifest; tensors: {} different, {} missing, {} new{}\n",
+               Visible(path), found.differing.size(), found.missing.size(), found.added.size(),
+               found.model_differs ? "; the hash of the whole differs" : "");
   }
   return fmt::format("{} is as the manifest says: {}\n", Visible(path),
                      manifest.tensors.empty() ? std::string("the hash of the whole")
-                                              : fmt::format("{} tensors", manifest.tensors.size()));
+                                              : Counted(manifest.tensors.size(), "tensor"));
 }
 
 // Whether the model is as the manifest says.

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <chrono>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "engine/quantize/plan.h"
@@ -223,16 +224,14 @@ void ShowPlan(const quantize::QuantizePlan& plan, ResultStream& out) {
 std::string Total(const formats::GgufFile& file, const quantize::QuantizePlan& plan) {
   uint64_t before = 0;
   for (const auto& tensor : file.tensors()) before += tensor.size_bytes;
-  return fmt::format("{} tensors, {} -> {}, {:.2f} bits per weight", plan.tensors.size(),
+  return fmt::format("{}, {} -> {}, {:.2f} bits per weight", Counted(plan.tensors.size(), "tensor"),
                      SizeText(before), SizeText(plan.size_bytes()), plan.bits_per_weight());
 }
 
 void NoteUnpacked(const formats::UnpackedTensors& unpacked) {
   if (unpacked.tensors == 0) return;
-  Note(fmt::format(
-      "the rows of {} interleaved ({}): they become plain",
-      unpacked.tensors == 1 ? "1 tensor are" : fmt::format("{} tensors are", unpacked.tensors),
-      unpacked.types));
+  Note(fmt::format("rows that were interleaved ({}) become plain: those of {}", unpacked.types,
+                   Counted(unpacked.tensors, "tensor")));
 }
 
 // kInvalid for options that contradict each other, and for options that would have no effect.

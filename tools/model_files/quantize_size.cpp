@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/counted.h"
 #include "base/output_file.h"
 #include "engine/quantize/recipe.h"
 #include "engine/quantize/type_speed.h"
@@ -243,10 +244,8 @@ Result<TypeChoice> SizeGroup::ReadChoice(const formats::GgufFile& file) const {
     absent += quantize::IsQuantizable(tensor) && read.find(tensor.name) == read.end() ? 1 : 0;
   }
   if (absent > 0) {
-    Note(
-        fmt::format("{}: no lines for {} {}, which keep their types unless an option says "
-                    "otherwise",
-                    *choice, absent, absent == 1 ? "matrix" : "matrices"));
+    Note(fmt::format("{}: no lines for {}, so only an option can change the type", *choice,
+                     Counted(absent, "matrix", "matrices")));
   }
   return read;
 }

@@ -1,6 +1,7 @@
 // kvant split: a model becomes several files.
 #include <fmt/format.h>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "formats/gguf_resplit.h"
 #include "tools/commands.h"
@@ -37,8 +38,8 @@ Status Split(const std::string& input, const std::string& prefix,
     KVANT_TRY(formats::WriteSplit(file, shards, on_tensor));
   }
   for (const formats::SplitShard& shard : shards) {
-    out.Write(fmt::format("{}: {} tensors, {} bytes\n", Visible(shard.path), shard.tensors,
-                          shard.tensor_bytes));
+    out.Write(fmt::format("{}: {}, {}\n", Visible(shard.path), Counted(shard.tensors, "tensor"),
+                          Counted(shard.tensor_bytes, "byte")));
   }
   return {};
 }

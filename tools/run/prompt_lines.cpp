@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "formats/json.h"
 #include "kvant/prompt.h"
@@ -70,9 +71,9 @@ std::vector<size_t> CheckPrompts(const Model& model, const Translation& translat
       if (!tokens.ok()) {
         line.error = tokens.error().message;
       } else if (std::ssize(*tokens) > context) {
-        line.error =
-            fmt::format("the prompt has {} tokens, but the {} has room for {}", tokens->size(),
-                        model.has_encoder() ? "encoder" : "context", context);
+        line.error = fmt::format("the prompt has {}, but the {} has room for {}",
+                                 Counted(tokens->size(), "token"),
+                                 model.has_encoder() ? "encoder" : "context", context);
       } else {
         line.tokens = std::move(*tokens);
       }

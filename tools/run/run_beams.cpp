@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "kvant/beam_generator.h"
 #include "tools/options/json.h"
@@ -104,7 +105,8 @@ Status RunBeams(const RunOptions& options, const Positionals& positionals, const
   KVANT_ASSIGN(BeamRun run, Prepare(options, opened, 1));
   KVANT_TRY(AddText(options, text, run));
   run.generate.on_step = [&](size_t, const BeamSearch& search) {
-    status.Set(fmt::format("{} tokens, {} beams", search.generated(), search.rows()));
+    status.Set(fmt::format("{}, {}", Counted(search.generated(), "token"),
+                           Counted(search.rows(), "beam")));
     return BeamStep::kGoOn;
   };
   KVANT_ASSIGN(const auto found, Search(options, run));
@@ -133,9 +135,10 @@ Status RunBeams(const RunOptions& options, const Positionals& positionals, const
     out.Write(tokenizer.Decode(ids, {.special = options.special}) + "\n");
   }
   if (status.enabled()) {
-    WriteError(fmt::format(
-        "{} steps of {} beams\nbest score {:.6f}\n", generation.steps, options.search.beams(),
-        generation.hypotheses.empty() ? 0.0f : generation.hypotheses.front().score));
+    WriteError(
+        fmt::format("{} of {}\nbest score {:.6f}\n", Counted(generation.steps, "step"),
+                    Counted(options.search.beams(), "beam"),
+                    generation.hypotheses.empty() ? 0.0f : generation.hypotheses.front().score));
   }
   return {};
 }

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/counted.h"
 #include "base/result.h"
 
 namespace kvant::tools {
@@ -66,8 +67,8 @@ Result<Continuation> Rewound(const Tokenizer& tokenizer, std::span<const TokenId
       std::mismatch(saved.begin(), saved.end(), out.prompt.begin(), out.prompt.end()).first;
   out.kept = end - saved.begin();
   out.repeated = true;
-  out.note = fmt::format("goes back to the first {} of {} saved tokens; {} are dropped", out.kept,
-                         saved.size(), std::ssize(saved) - out.kept);
+  out.note = fmt::format("goes back to the first {} of {}, and drops {}", out.kept,
+                         Counted(saved.size(), "saved token"), std::ssize(saved) - out.kept);
   return out;
 }
 
@@ -139,7 +140,7 @@ Result<Continuation> Continue(const Tokenizer& tokenizer, std::span<const TokenI
   if (prompt.empty()) {
     out.prompt.assign(saved.begin(), saved.end());
     out.kept = std::ssize(saved);
-    out.note = fmt::format("goes on at the end of its {} tokens", saved.size());
+    out.note = fmt::format("goes on at the end of its {}", Counted(saved.size(), "token"));
     return out;
   }
   const std::string before = TextOf(tokenizer, saved);
@@ -151,21 +152,21 @@ Result<Continuation> Continue(const Tokenizer& tokenizer, std::span<const TokenI
     if (!BeginsWith(prompt_tokens, saved)) {
       KVANT_ASSIGN(out.prompt, Joined(tokenizer, saved, before, prompt.substr(before.size())));
     }
-    out.note = fmt::format("the prompt repeats its {} tokens, and {} are new", saved.size(),
+    out.note = fmt::format("the prompt repeats its {}, and adds {}", Counted(saved.size(), "token"),
                            std::ssize(out.prompt) - out.kept);
     return out;
   }
   if (saved_text == SavedText::kRewound) return Rewound(tokenizer, saved, prompt);
   if (before.starts_with(prompt)) {
     return MakeError(ErrorCode::kInvalid,
-                     "the saved text of {} tokens begins with this prompt: leave the prompt out to "
+                     "the saved text of {} begins with this prompt: leave the prompt out to "
                      "go on at its end, or give --session-rewind to go back to the prompt and drop "
                      "the rest",
-                     saved.size());
+                     Counted(saved.size(), "token"));
   }
   KVANT_ASSIGN(out.prompt, Joined(tokenizer, saved, before, prompt));
-  out.note = fmt::format("the prompt comes behind its {} tokens, as the next piece of its text",
-                         saved.size());
+  out.note = fmt::format("the prompt comes behind its {}, as the next piece of its text",
+                         Counted(saved.size(), "token"));
   return out;
 }
 

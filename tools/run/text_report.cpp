@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/counted.h"
 #include "tools/options/json.h"
 #include "tools/options/model_facts.h"
 #include "tools/terminal/console.h"
@@ -15,7 +16,7 @@ Json Rate(int64_t tokens, double seconds) {
 }
 
 std::string SpeedText(const char* phase, int64_t tokens, double seconds) {
-  std::string text = fmt::format("{} {} token{}", phase, tokens, tokens == 1 ? "" : "s");
+  std::string text = fmt::format("{} {}", phase, Counted(tokens, "token"));
   if (tokens > 0 && seconds > 0) {
     text += fmt::format(", {:.1f} tokens/s", static_cast<double>(tokens) / seconds);
   }
@@ -70,9 +71,9 @@ std::string TextJson(const std::string& model, const std::vector<TokenId>& promp
 void PrintSummary(const Generation& generation, uint64_t kv_bytes, uint64_t kv_bytes_planned) {
   std::string lines;
   if (generation.drafted_tokens > 0) {
-    lines +=
-        fmt::format("guesses {} of {} right\npasses {} for {} tokens\n", generation.accepted_tokens,
-                    generation.drafted_tokens, generation.decode_passes, generation.decode_tokens);
+    lines += fmt::format("guesses {} of {} right\npasses {} for {}\n", generation.accepted_tokens,
+                         generation.drafted_tokens, generation.decode_passes,
+                         Counted(generation.decode_tokens, "token"));
   }
   WriteError(
       lines +

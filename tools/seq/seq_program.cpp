@@ -8,6 +8,7 @@
 #include <map>
 #include <sstream>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "engine/text/languages.h"
 #include "tools/options/command_line.h"
@@ -357,8 +358,8 @@ class Interpreter {
     KVANT_ASSIGN(const std::vector<SequenceId> ids, make());
     if (ids.size() != line.words.size() - first) {
       for (const SequenceId id : ids) KVANT_TRY(runner_.FreeSequence(id));
-      return WrongSeqLine(line,
-                          fmt::format("{} names, as many as the file has sequences", ids.size()));
+      return WrongSeqLine(
+          line, fmt::format("{}, as many as the file has sequences", Counted(ids.size(), "name")));
     }
     for (size_t i = 0; i < ids.size(); ++i) {
       sequences_[line.words[i + first]] = ids[i];

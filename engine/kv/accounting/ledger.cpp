@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/counted.h"
 #include "base/result.h"
 
 namespace kvant::kv {
@@ -64,8 +65,8 @@ Status Ledger::Reserve(Sequence& sequence, int64_t tokens) {
   const int64_t end = sequence.length + tokens;
   KVANT_CHECK(!sequence.replaying() || end <= sequence.replay_end);
   if (end > limits_.context) {
-    return MakeError(ErrorCode::kContextFull, "{} tokens and {} more exceed the context of {}",
-                     sequence.length, tokens, limits_.context);
+    return MakeError(ErrorCode::kContextFull, "{} and {} more exceed the context of {}",
+                     Counted(sequence.length, "token"), tokens, limits_.context);
   }
   for (const GroupId group : groups_.ids()) {
     const Status status = groups_[group].policy->Reserve(
@@ -114,8 +115,8 @@ bool Ledger::CanRewind(const Sequence& sequence, int64_t length) const {
 Status Ledger::Rewind(Sequence& sequence, int64_t length) {
   KVANT_CHECK(sequence.reserved == 0 && !sequence.replaying());
   if (length < 0 || length > sequence.length) {
-    return MakeError(ErrorCode::kInvalid, "rewind to {}: the sequence has {} tokens", length,
-                     sequence.length);
+    return MakeError(ErrorCode::kInvalid, "rewind to {}: the sequence has {}", length,
+                     Counted(sequence.length, "token"));
   }
   for (const GroupId group : groups_.ids()) {
     if (groups_[group].policy->CanRewindTo(sequence.tables[group], length)) continue;
@@ -202,8 +203,8 @@ bool Ledger::DropCheckpoint(Sequence& sequence, GroupId group) {
 Status Ledger::Prune(Sequence& sequence, int64_t begin, int64_t end) {
   KVANT_CHECK(sequence.reserved == 0);
   if (begin < 0 || begin > end || end > sequence.length) {
-    return MakeError(ErrorCode::kInvalid, "prune [{}, {}): the sequence has {} tokens", begin, end,
-                     sequence.length);
+    return MakeError(ErrorCode::kInvalid, "prune [{}, {}): the sequence has {}", begin, end,
+                     Counted(sequence.length, "token"));
   }
   if (begin == end) return {};
   for (const Group& group : groups_) KVANT_TRY(group.policy->CheckPrune());

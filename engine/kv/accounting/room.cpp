@@ -2,6 +2,7 @@
 // that each group can need, and where that is too much, how much would fit.
 #include <algorithm>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "engine/kv/accounting/ledger.h"
 
@@ -26,8 +27,8 @@ Status Ledger::CheckRoom(std::span<const Growth> growths, int64_t piece) {
   for (const Growth& growth : growths) {
     longest = std::max(longest, growth.tokens);
     if (growth.sequence->length + growth.tokens > limits_.context) {
-      return MakeError(ErrorCode::kContextFull, "{} tokens and {} more exceed the context of {}",
-                       growth.sequence->length, growth.tokens, limits_.context);
+      return MakeError(ErrorCode::kContextFull, "{} and {} more exceed the context of {}",
+                       Counted(growth.sequence->length, "token"), growth.tokens, limits_.context);
     }
   }
   const RoomQuestion question{growths, longest, piece, &tails_, &mentions_};
@@ -59,10 +60,11 @@ Error Ledger::NoRoom(const RoomQuestion& question, uint64_t bytes) const {
   }
   if (bytes_max() != 0) held = std::min(held, bytes_max());
   return MakeError(ErrorCode::kOutOfMemory,
-                   "KV cache: {} bytes are needed for {} more tokens of {} sequences, {} of {} are "
-                   "free; {} of the sequences, or {} tokens of each, would fit",
-                   bytes, question.tokens_most, growths.size(), held - std::min(held, bytes_used()),
-                   held, sequences, tokens);
+                   "KV cache: {} bytes are needed for {} of {}, {} of {} are free; {} of the "
+                   "sequences, or {} of each, would fit",
+                   bytes, Counted(question.tokens_most, "more token"),
+                   Counted(growths.size(), "sequence"), held - std::min(held, bytes_used()), held,
+                   sequences, Counted(tokens, "token"));
 }
 
 }  // namespace kvant::kv

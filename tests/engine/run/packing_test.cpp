@@ -189,8 +189,8 @@ TEST_F(Packing, WhatIsLeftOutIsSaidOnce) {
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[0], path_ + ": 1 of 5 layers predict further tokens and are left out");
   EXPECT_EQ(lines[1], path_ +
-                          ": 3 tensors, the first v.patch_embd.weight, are of parts that read "
-                          "images or sound and are left out");
+                          ": left out: 3 tensors of parts that read images or sound, the first "
+                          "v.patch_embd.weight");
 }
 
 }  // namespace

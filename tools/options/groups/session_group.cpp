@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/counted.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "cpu/kv_format_list.h"
@@ -204,10 +205,9 @@ Status SessionGroup::Explain(const Status& status, const Model& model,
   full.kv_bytes_max = 0;
   KVANT_ASSIGN(const MemoryPlan plan, PlanMemory(model, full));
   const std::string& message = status.error().message;
-  return MakeError(ErrorCode::kOutOfMemory, "{}; --kv-budget {} would fit {} of {} positions{}",
-                   message.substr(0, message.find(';')), plan.kv,
-                   full.sequences == 1 ? "a text" : fmt::format("{} texts", full.sequences),
-                   full.context, full.sequences == 1 ? "" : " each");
+  return MakeError(ErrorCode::kOutOfMemory, "{}; --kv-budget {} would fit {} of {}{}",
+                   message.substr(0, message.find(';')), plan.kv, Counted(full.sequences, "text"),
+                   Counted(full.context, "position"), full.sequences == 1 ? "" : " each");
 }
 
 void SessionGroup::NoteOpened(const Runner& runner) const {
