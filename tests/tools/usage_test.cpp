@@ -124,7 +124,8 @@ TEST(Usage, FilesThatAreNoModels) {
       ExpectFailure(arguments, 1, path + ": ");
       ExpectFailure(arguments, 1, part);
     };
-    expect(folder / "missing.gguf", "No such file");
+    expect(folder / "missing.gguf",
+           "expected a GGUF file or a model that comes with kvant (dialog");
     expect(folder.path().string(), "directory");
     expect("/dev/null", "/dev/null");
     expect(folder / "empty.gguf", "empty");
@@ -143,6 +144,29 @@ TEST(Usage, NamesThatNoModelHasAndFoldersToConvert) {
   }
   TemporaryFolder folder;
   std::ofstream(folder / "config.json") << "{}";
+  const std::string text = folder / "text";
+  std::ofstream(text) << "[]";
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"run", "llama3"},
+        {"run", "shakespeare", "--draft", "llama3", "-n", "1"},
+        {"chat", "llama3"},
+        {"inspect", "llama3"},
+        {"tokenize", "llama3", "-p", "x"},
+        {"template", "llama3", text},
+        {"logits", "llama3", "--tokens", "1", "-o", folder / "l.npy"},
+        {"bench", "llama3"},
+        {"hash", "llama3"},
+        {"perplexity", "llama3", text},
+        {"score", "llama3", "-f", text},
+        {"imatrix", "llama3", text, "-o", folder / "i"},
+        {"seq", "-m", "llama3", "-p", "stats"},
+        {"quantize", "llama3", folder / "q.gguf", "Q4_0"},
+        {"split", "llama3", folder / "s", "--max-size", "1M"},
+        {"merge", "llama3", folder / "m.gguf"}}) {
+    ExpectFailure(arguments, 1,
+                  "kvant: llama3: expected a GGUF file or a model that comes with kvant (dialogue, "
+                  "lfm2-tiny, number-words, qwen35-tiny, shakespeare), found no such file\n");
+  }
   ExpectFailure({"run", folder.path().string()}, 1,
                 "a folder of Hugging Face; 'kvant convert " + folder.path().string() +
                     " model.gguf' makes a GGUF file of it");

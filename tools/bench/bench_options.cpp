@@ -200,7 +200,7 @@ Status ParseModels(const CommandLine& line, const Texts& texts, BenchOptions* op
                          line.positionals().end());
   for (std::string& model : options->models) {
     if (model.empty()) return MakeError(ErrorCode::kInvalid, "the name of the model is empty");
-    model = ModelPath(model);
+    KVANT_ASSIGN(model, FindModel(model));
   }
   for (const std::string& text : texts.synthetic) {
     for (const std::string& part : SplitList(text)) {
@@ -311,7 +311,9 @@ std::optional<int> ParseBenchOptions(CommandLine& line, BenchOptions* options) {
   if (texts.kv_operations) options->mode = BenchMode::kKvOperations;
   for (const Status& status : {ParseModels(line, texts, options), ParseTests(texts, options),
                                ParseOutput(texts, options), CheckTests(*options)}) {
-    if (!status.ok()) return line.UsageError(status.error().message);
+    if (status.ok()) continue;
+    if (status.error().code != ErrorCode::kInvalid) return Fail(status.error());
+    return line.UsageError(status.error().message);
   }
   return std::nullopt;
 }

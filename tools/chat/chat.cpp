@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <string_view>
+#include <utility>
 
 #include "base/result.h"
 #include "tools/chat/chat_file.h"
@@ -99,13 +100,11 @@ int ChatCommand(CommandLine& line) {
     return line.UsageError(status.error().message);
   }
   if (positionals.model.empty()) {
-    positionals.model = ModelPath(kOwnModel);
-    if (positionals.model == kOwnModel) {
-      return line.UsageError(
-          "expected a model, found none: the one that comes along, models/dialogue/dialogue.gguf, "
-          "is "
-          "not beside this program");
+    auto own = FindModel(kOwnModel);
+    if (!own.ok()) {
+      return line.UsageError("no model given, and the one that comes with kvant is missing");
     }
+    positionals.model = std::move(*own);
   }
   const auto first = options.prompt.Read({});
   if (!first.ok()) return Fail(first.error());

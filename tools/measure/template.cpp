@@ -112,7 +112,9 @@ int TemplateCommand(CommandLine& line) {
                                        Counted(words.size(), "argument")));
   }
   ResultStream out;
-  const Status status = Template(options, ModelPath(words[0]), words[1], out);
+  const auto model = FindModel(words[0]);
+  if (!model.ok()) return Fail(model.error());
+  const Status status = Template(options, *model, words[1], out);
   if (!status.ok()) return Fail(status.error());
   return out.Finish(kExitDone);
 }

@@ -19,7 +19,8 @@ constexpr HelpText kMergeHelp = {
 };
 
 Status Merge(const std::string& input, const std::string& output) {
-  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(ModelPath(input), FileAccess::kMap,
+  KVANT_ASSIGN(const std::string path, FindModel(input));
+  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(path, FileAccess::kMap,
                                                         formats::UnreadableTensors::kListed));
   TransferProgress progress("merged");
   uint64_t done = 0;

@@ -249,7 +249,8 @@ Status Quantize(const QuantizeOptions& options, const std::vector<std::string>& 
   formats::Imatrix imatrix;
   const std::string type = arguments.size() > 2 ? arguments[2] : "";
   KVANT_ASSIGN(auto plan_options, PlanOptionsOf(options, type, imatrix));
-  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(ModelPath(arguments[0])));
+  KVANT_ASSIGN(const std::string path, FindModel(arguments[0]));
+  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(path));
   NoteUnpacked(file.unpacked());
   quantize::WriteOptions write;
   write.keep_split = options.keep_split;
@@ -281,7 +282,7 @@ Status Quantize(const QuantizeOptions& options, const std::vector<std::string>& 
   KVANT_ASSIGN(const auto paths, quantize::WriteQuantized(file, plan, arguments[1], write));
   progress.Clear();
   const double seconds = SecondsSince(start);
-  for (const std::string& path : paths) out.Write(Visible(path) + "\n");
+  for (const std::string& written : paths) out.Write(Visible(written) + "\n");
   out.Write(fmt::format("{}, {:.1f} s\n", Total(file, plan), seconds));
   return {};
 }

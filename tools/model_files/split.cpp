@@ -24,7 +24,8 @@ constexpr HelpText kSplitHelp = {
 
 Status Split(const std::string& input, const std::string& prefix,
              const formats::SplitLimits& limits, bool dry_run, ResultStream& out) {
-  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(ModelPath(input), FileAccess::kMap,
+  KVANT_ASSIGN(const std::string path, FindModel(input));
+  KVANT_ASSIGN(const auto file, formats::GgufFile::Open(path, FileAccess::kMap,
                                                         formats::UnreadableTensors::kListed));
   KVANT_ASSIGN(const auto shards, formats::PlanSplit(file, prefix, limits));
   if (!dry_run) {

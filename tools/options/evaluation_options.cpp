@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "base/result.h"
 #include "tools/options/groups/text_group.h"
 #include "tools/options/model_names.h"
@@ -40,7 +42,9 @@ std::optional<int> EvaluationGroup::TakeFiles(const CommandLine& line, std::stri
         "no model given: name a GGUF file, as in 'kvant {} model.gguf'", line.command()));
   }
   if (model_file->empty()) return line.UsageError("the name of the model is empty");
-  *model_path = ModelPath(*model_file);
+  auto path = FindModel(*model_file);
+  if (!path.ok()) return Fail(path.error());
+  *model_path = std::move(*path);
   return std::nullopt;
 }
 

@@ -9,6 +9,8 @@
 #include <system_error>
 #include <vector>
 
+#include "base/result.h"
+
 namespace kvant::tools {
 namespace {
 
@@ -43,32 +45,29 @@ bool HasModel(const fs::path& folder, const std::string& name) {
 
 }  // namespace
 
-std::string ModelPath(const std::string& name) {
+Result<std::string> FindModel(const std::string& name) {
   std::error_code error;
-  if (LooksLikePath(name) || fs::exists(name, error)) return name;
+  if (fs::is_regular_file(fs::path(name) / "config.json", error)) {
+    return MakeError(
+        ErrorCode::kIo,
+        "{}: a folder of Hugging Face; 'kvant convert {} model.gguf' makes a GGUF file of it", name,
+        name);
+  }
+  const fs::file_type type = fs::status(name, error).type();
+  const bool folder_only = type == fs::file_type::directory && !LooksLikePath(name);
+  if (type != fs::file_type::not_found && !folder_only) return name;
+  std::set<std::string> known;
   for (const fs::path& folder : ModelFolders()) {
-    if (HasModel(folder, name)) {
+    if (!LooksLikePath(name) && HasModel(folder, name)) {
       return fs::weakly_canonical(folder / (name + ".gguf"), error).string();
     }
+    if (HasModel(folder, folder.filename())) known.insert(folder.filename());
   }
-  return name;
-}
-
-std::string NoModelHint(const std::string& path) {
-  std::error_code error;
-  if (fs::is_regular_file(fs::path(path) / "config.json", error)) {
-    return fmt::format(
-        "{}: a folder of Hugging Face; 'kvant convert {} model.gguf' makes a GGUF file of it", path,
-        path);
-  }
-  if (LooksLikePath(path) || fs::exists(path, error)) return "";
-  std::set<std::string> names;
-  for (const fs::path& folder : ModelFolders()) {
-    if (HasModel(folder, folder.filename())) names.insert(folder.filename());
-  }
-  if (names.empty()) return "";
-  return fmt::format("{}: no such file, and no model that comes with kvant: {}", path,
-                     fmt::join(names, ", "));
+  if (folder_only) return name;  // opening it tells what it is
+  const std::string names =
+      known.empty() ? ""
+                    : fmt::format(" or a model that comes with kvant ({})", fmt::join(known, ", "));
+  return MakeError(ErrorCode::kIo, "{}: expected a GGUF file{}, found no such file", name, names);
 }
 
 }  // namespace kvant::tools

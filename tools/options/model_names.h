@@ -4,14 +4,13 @@
 
 #include <string>
 
+#include "kvant/result.h"
+
 namespace kvant::tools {
 
-// The path of the model that `name` means: `name` itself if there is such a file, or if it looks
-// like a path, or if no model has that name.
-std::string ModelPath(const std::string& name);
-
-// Why there is no model at what ModelPath gave, where more can be said than that there is none: an
-// unknown name, or a Hugging Face folder. "" otherwise.
-std::string NoModelHint(const std::string& path);
+// The path of the model that a user names: `name` itself where there is such a file, else the file
+// of the model of that name. kIo, with the names that there are, where there is neither, and for a
+// folder of Hugging Face, with the way to convert it.
+Result<std::string> FindModel(const std::string& name);
 
 }  // namespace kvant::tools

@@ -50,7 +50,8 @@ Result<std::shared_ptr<Draft>> MakeDraft(const RunOptions& options, const Sessio
   if (*draft == "ngram") return std::shared_ptr<Draft>(std::make_shared<NgramDraft>());
   KVANT_ASSIGN(SessionOptions draft_options, options.session.Options());
   draft_options.context = session.context();
-  KVANT_ASSIGN(const auto model, Model::Open(ModelPath(*draft), options.model.Options()));
+  KVANT_ASSIGN(const std::string path, FindModel(*draft));
+  KVANT_ASSIGN(const auto model, Model::Open(path, options.model.Options()));
   KVANT_ASSIGN(auto draft_session, Session::Create(model, draft_options));
   KVANT_ASSIGN(auto made, ModelDraft::Create(std::move(draft_session), session.vocab_size()));
   return std::shared_ptr<Draft>(std::move(made));

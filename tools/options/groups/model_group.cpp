@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "tools/options/model_names.h"
 #include "tools/terminal/console.h"
 
@@ -61,10 +63,10 @@ std::optional<int> TakePositionals(const CommandLine& line, const ModelGroup& mo
     return line.UsageError(fmt::format(
         "no model given: name a GGUF file, as in 'kvant {} model.gguf'", line.command()));
   }
-  out->model = ModelPath(out->model);
-  if (const std::string hint = NoModelHint(out->model); model_given && !hint.empty()) {
-    return Fail(hint);
-  }
+  if (!model_given) return std::nullopt;
+  auto path = FindModel(out->model);
+  if (!path.ok()) return Fail(path.error());
+  out->model = std::move(*path);
   return std::nullopt;
 }
 

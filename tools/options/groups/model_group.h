@@ -35,8 +35,8 @@ struct Positionals {
   bool stdin_text = false;
 };
 
-// Sorts them out together with -m. Returns the exit code of wrong usage: an argument too many, no
-// model although `model_required`.
+// Sorts them out together with -m, and finds the model. Returns the exit code of what was wrong and
+// has been reported: an argument too many, no model although it is required, no such model.
 enum class ModelNeed : uint8_t { kRequired, kOptional };
 enum class StdinUse : uint8_t { kAccepted, kNone };
 std::optional<int> TakePositionals(const CommandLine& line, const ModelGroup& model, ModelNeed need,
