@@ -16,6 +16,8 @@
 #include "cpu/dispatch.h"
 #include "tools/commands.h"
 #include "tools/options/llama_words.h"
+#include "tools/options/model_names.h"
+#include "tools/options/nearest_word.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/lost_file.h"
 
@@ -103,8 +105,14 @@ int UnknownCommand(const std::string& word) {
     return Fail(fmt::format("unknown option {} before the command (see 'kvant --help')", word),
                 kExitUsage);
   }
+  if (const std::string_view advice = CommandAdvice(word); !advice.empty()) {
+    return Fail(fmt::format("unknown command '{}': {} (see 'kvant --help')", word, advice),
+                kExitUsage);
+  }
   std::error_code error;
-  if (word.ends_with(".gguf") || std::filesystem::is_regular_file(word, error)) {
+  const auto model = FindModel(word);
+  const bool found = model.ok() && std::filesystem::is_regular_file(*model, error);
+  if (found || word.ends_with(".gguf")) {
     return Fail(fmt::format("'{}' is no command; did you mean 'kvant run {}'?", word, word),
                 kExitUsage);
   }

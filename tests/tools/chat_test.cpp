@@ -87,7 +87,19 @@ TEST_F(Chat, IsRunWithATemplate) {
   EXPECT_EQ(Answers("Speak.\n", {"-sys", "You are a king."}), text);
   EXPECT_EQ(Answers("/system You are a king.\nSpeak.\n"), text);
   ExpectRefused(RunModel({"-sys", "x"}), 2, "-sys, --system-prompt: expected --chat with it");
-  ExpectRefused(RunModel({"-cnv"}), 2, "did you mean --chat?");
+  ExpectRefused(RunModel({"-cnv"}), 2, "--chat answers one message");
+}
+
+// A file without a template is no wrong use of the program.
+TEST_F(Chat, TellsWhereThereIsNoTemplate) {
+  for (const Words& words :
+       {Words{"chat", model_, "-p", "x", "--single-turn"}, {"run", model_, "--chat", "-p", "x"}}) {
+    ExpectRefused(RunProgram(words), 1,
+                  model_ +
+                      ": expected a chat template in tokenizer.chat_template, found none; "
+                      "--chat-template chatml takes one that comes with kvant, and 'kvant "
+                      "run' continues a text without one");
+  }
 }
 
 TEST_F(Chat, CanDoWithoutATemplate) {

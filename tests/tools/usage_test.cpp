@@ -77,9 +77,11 @@ TEST(Usage, VersionNamesEverything) {
 TEST(Usage, UnknownWordsGetASuggestion) {
   KVANT_SKIP_WITHOUT_PROGRAM();
   ExpectFailure({"rnu"}, 2, "did you mean 'run'");
+  ExpectFailure({"cht"}, 2, "did you mean 'chat'");
   ExpectFailure({"tokenise"}, 2, "did you mean 'tokenize'");
   ExpectFailure({"qqqqqq"}, 2, "unknown command 'qqqqqq' (see");
   ExpectFailure({"model.gguf"}, 2, "did you mean 'kvant run model.gguf'");
+  ExpectFailure({"shakespeare"}, 2, "did you mean 'kvant run shakespeare'");
   ExpectFailure({"--verison"}, 2, "--verison");
   ExpectFailure({"run", "m.gguf", "--tmep", "1"}, 2, "--tmep; did you mean --temp?");
   ExpectFailure({"run", "m.gguf", "--temperatur", "1"}, 2, "did you mean --temp?");
@@ -103,6 +105,9 @@ TEST(Usage, NoModelOrTooManyArguments) {
   ExpectFailure({"logits", "-o", "x.npy"}, 2, "no model given");
   ExpectFailure({"run", "a.gguf", "b.gguf"}, 2, "unexpected argument 'b.gguf'");
   ExpectFailure({"run", "-m", "a.gguf", "b.gguf"}, 2, "unexpected argument 'b.gguf'");
+  ExpectFailure({"run", "a.gguf", "Once"}, 2,
+                "the model is 'a.gguf', and a text comes with -p (see");
+  ExpectFailure({"inspect", "a.gguf", "Once"}, 2, "the model is 'a.gguf' (see");
   ExpectFailure({"run", ""}, 2, "empty");
   ExpectFailure({"run", "a.gguf", "-n"}, 2, "needs a value");
 }
@@ -269,7 +274,10 @@ TEST(Usage, OptionsWithoutMeaningAreNotedAndAccepted) {
       {"-fa", "on"},   {"--flash-attn"},         {"-b", "512"},
       {"-tb", "2"},    {"--batch-size", "64"},   {"--no-warmup"},
       {"--simple-io"}, {"--log-disable"},        {"--color"},
-      {"-no-cnv"},     {"--no-display-prompt"}};
+      {"-no-cnv"},     {"--no-display-prompt"},  {"-cmoe"},
+      {"-ncmoe", "4"}, {"-fit", "on"},           {"-kvu"},
+      {"--swa-full"},  {"--no-repack"},          {"--no-perf"},
+      {"--jinja"},     {"--no-mmproj"}};
   for (std::vector<std::string> options : ignored) {
     options.insert(options.begin(), {"run", "-n", "1"});
     options.push_back(SmallModel());
@@ -281,7 +289,57 @@ TEST(Usage, OptionsWithoutMeaningAreNotedAndAccepted) {
   }
 }
 
-// Options of llama.cpp have their meaning here, too, or are refused by name as not there yet.
+// A model is found although a folder of its name lies here.
+TEST(Usage, AFolderOfAModelsNameIsNoModel) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  TemporaryFolder folder;
+  const ProgramRun run = RunShell("cd '" + folder.path().string() +
+                                  "' && mkdir shakespeare && \"$KVANT\" run shakespeare -n 1");
+  EXPECT_EQ(run.code, 0) << run.error;
+}
+
+// Programs of llama.cpp and commands of its like, and options of its that kvant does not have: one
+// line tells what to do instead.
+TEST(Usage, WordsOfOtherProgramsAreAnswered) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  for (const auto& [word, answer] : std::vector<std::pair<std::string, std::string>>{
+           {"serve", "a server is not there yet; 'kvant run --prompts FILE' answers many prompts"},
+           {"llama-server", "a server is not there yet"},
+           {"llama-cli", "'kvant chat' talks, and 'kvant run' continues a text"},
+           {"main", "'kvant chat' talks, and 'kvant run' continues a text"},
+           {"llama-bench", "'kvant bench' measures the speed"},
+           {"llama-quantize", "'kvant quantize' makes a model smaller"},
+           {"convert_hf_to_gguf.py", "'kvant convert' makes a GGUF file of a folder"}}) {
+    ExpectFailure({word}, 2, "unknown command '" + word + "': " + answer);
+  }
+  struct Row {
+    std::vector<std::string> words;
+    std::string answer;
+  };
+  for (const Row& row : std::vector<Row>{
+           {{"run", "-cnv"}, "-cnv: 'kvant chat' holds conversations, and --chat answers one"},
+           {{"run", "-i"}, "-i: 'kvant chat' holds conversations"},
+           {{"run", "-if"}, "-if: 'kvant chat' holds conversations"},
+           {{"run", "-mli"}, "-mli: 'kvant chat' holds conversations; Alt+Enter"},
+           {{"run", "-st"}, "-st: --chat answers one message"},
+           {{"chat", "-no-cnv"}, "-no-cnv: 'kvant run' continues a text"},
+           {{"chat", "-np", "2"}, "-np: 'kvant run --prompts FILE' generates several texts"},
+           {{"bench", "-cnv"}, "-cnv: 'kvant chat' holds conversations (see"},
+           {{"run", "--port", "80"}, "--port: a server is not there yet (see"},
+           {{"run", "--grammar", "x"}, "--grammar: grammars are not there yet (see"},
+           {{"run", "--grammar=x"}, "--grammar: grammars are not there yet (see"},
+           {{"run", "--lora", "x"}, "--lora: LoRA adapters are not there yet (see"},
+           {{"run", "-hf", "x"}, "-hf: downloads are not there yet: fetch the file first"},
+           {{"run", "-dr", "x"}, "-dr: downloads are not there yet"},
+           {{"run", "--override-kv", "x"}, "--override-kv: 'kvant quantize IN OUT COPY"}}) {
+    ExpectFailure(row.words, 2, "kvant: " + row.answer);
+  }
+  // Words that are near only: --part is not --pre.
+  ExpectFailure({"tokenize", "m.gguf", "--part"}, 2, "unknown option --part (see");
+  ExpectFailure({"run", "m.gguf", "--rpompt", "x"}, 2, "--rpompt; did you mean --prompt?");
+}
+
+// Options of llama.cpp have their meaning here, too.
 TEST(Usage, LlamaCppsWords) {
   KVANT_SKIP_WITHOUT_PROGRAM();
   const auto text = [](std::vector<std::string> options) {

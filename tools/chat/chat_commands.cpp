@@ -12,7 +12,7 @@
 #include "tools/chat/chat_file.h"
 #include "tools/chat/chat_talk.h"
 #include "tools/options/groups/text_group.h"
-#include "tools/options/llama_words.h"
+#include "tools/options/nearest_word.h"
 
 namespace kvant::tools {
 namespace {

@@ -109,7 +109,7 @@ void ChatOptions::Add(OptionList& list) {
   model.AddPre(list);
   model.AddLoading(list);
   session.Add(list, SessionUse::kTexts, "the length the model was trained for");
-  AddIdleOptions(list);
+  AddIdleOptions(list, IdleIn::kChat);
 }
 
 Status ChatOptions::Check(const OptionList& list) const {

@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "tools/options/llama_words.h"
+#include "tools/options/nearest_word.h"
 #include "tools/terminal/console.h"
 
 namespace kvant::tools {
@@ -307,7 +308,9 @@ CommandLine::Words CommandLine::Normalize(OptionList& options) const {
     if (dash_word && equals == std::string::npos) word = head;
     out.help |= word == "-h" || word == "--help";
     out.list_options |= word == "--list-options";
-    if (!dash_word && !attached && IsUnknownShort(word) && out.unknown.empty()) out.unknown = word;
+    const bool unknown =
+        dash_word ? FindOption(app, head) == nullptr : !attached && IsUnknownShort(word);
+    if (unknown && out.unknown.empty()) out.unknown = arguments_[i];
     const CLI::Option* option = FindOption(app, attached ? head : word);
     const CLI::Option* named = option;
     if (option == nullptr && !word.starts_with("--")) named = FindOption(app, word.substr(0, 2));
@@ -337,12 +340,10 @@ CommandLine::Words CommandLine::Normalize(OptionList& options) const {
 }
 
 int CommandLine::UnknownOption(const CLI::App& app, const std::string& word) const {
-  const std::string_view missing = NotPossibleYet(word);
-  if (!missing.empty()) {
-    return UsageError(
-        fmt::format("{}: {} are not there yet", word.substr(0, word.find('=')), missing));
-  }
-  std::string nearest = Nearest(word.substr(0, word.find('=')), OptionNames(app));
+  const std::string name = word.substr(0, word.find('='));
+  const std::string_view advice = OptionAdvice(command_, name);
+  if (!advice.empty()) return UsageError(fmt::format("{}: {}", name, advice));
+  std::string nearest = Nearest(name, OptionNames(app));
   if (FindOption(app, "-" + word) != nullptr) nearest = "-" + word;  // -temp for --temp
   const std::string hint = nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
   return UsageError(fmt::format("unknown option {}{}", word, hint));
@@ -385,6 +386,7 @@ std::optional<int> CommandLine::Parse(OptionList& options, const HelpText& help)
   options.Group("");
   options.Flag("--list-options", &unused, "");  // for shell completion
   CLI::App& app = *options.app_;
+  takes_text_ = FindOption(app, "--prompt") != nullptr;
   Words words = Normalize(options);
   if (words.help || words.list_options) {
     ResultStream out;

@@ -112,6 +112,9 @@ class CommandLine {
 
   const std::string& command() const { return command_; }
 
+  // Whether the command has -p for a text, after Parse.
+  bool takes_text() const { return takes_text_; }
+
   // Reports wrong usage found after parsing.
   int UsageError(std::string_view message) const;
 
@@ -130,6 +133,7 @@ class CommandLine {
   std::string command_;
   std::vector<std::string> arguments_;
   std::vector<std::string> positionals_;
+  bool takes_text_ = false;
 };
 
 }  // namespace kvant::tools

@@ -1,4 +1,4 @@
-// Sources: common/arg.cpp and the README files of llama.cpp, early 2025.
+// Sources: common/arg.cpp, the tools' own parsers and the README files of llama.cpp, late 2025.
 #include "tools/options/llama_words.h"
 
 #include <algorithm>
@@ -7,115 +7,163 @@
 namespace kvant::tools {
 namespace {
 
-// Options that are asked for by another name elsewhere.
-struct Synonym {
-  std::string_view word;
-  std::string_view name;
-};
-constexpr std::array kSynonyms = {
-    Synonym{"--max-tokens", "--predict"},
-    Synonym{"--max-new-tokens", "--predict"},
-    Synonym{"--num-predict", "--predict"},
-    Synonym{"--num-tokens", "--predict"},
-    Synonym{"--length", "--predict"},
-    Synonym{"--context", "--ctx-size"},
-    Synonym{"--context-length", "--ctx-size"},
-    Synonym{"--context-size", "--ctx-size"},
-    Synonym{"--num-ctx", "--ctx-size"},
-    Synonym{"--max-model-len", "--ctx-size"},
-    Synonym{"--num-beams", "--beams"},
-    Synonym{"--beam-size", "--beams"},
-    Synonym{"--num-threads", "--threads"},
-    Synonym{"--nthreads", "--threads"},
-    Synonym{"--cpu-mask", "--pin"},
-    Synonym{"--cpu-range", "--pin"},
-    Synonym{"-C", "--pin"},
-    Synonym{"-Cr", "--pin"},
-    Synonym{"--text", "--prompt"},
-    Synonym{"--input", "--file"},
-    Synonym{"--random-seed", "--seed"},
-    Synonym{"--rng-seed", "--seed"},
-    Synonym{"--greedy", "--temp"},
-    Synonym{"--repetition-penalty", "--repeat-penalty"},
-    Synonym{"--verbose-prompt", "--echo"},
-    Synonym{"--kv-cache-type", "--kv-type"},
-    Synonym{"--draft-model", "--draft"},
-    Synonym{"--out", "--output"},
-    Synonym{"--outfile", "--output"},
-    Synonym{"--save-session", "--session"},
-    Synonym{"-cnv", "--chat"},
-    Synonym{"--conversation", "--chat"},
-    Synonym{"-i", "--chat"},
-    Synonym{"--interactive", "--chat"},
-    Synonym{"--interactive-first", "--chat"},
+// `words` are separated by commas; one that ends in '*' stands for all that begin so. `command`, if
+// it is not empty, is the only one for which the row holds; such rows come first.
+struct Advice {
+  std::string_view words;
+  std::string_view command;
+  std::string_view text;
 };
 
-// A word that ends in '*' stands for all that begin so.
-struct Missing {
-  std::string_view word;
-  std::string_view what;
-};
-constexpr std::array kMissing = {
-    Missing{"-if", "conversations"},
-    Missing{"-mli", "conversations"},
-    Missing{"--multiline-input", "conversations"},
-    Missing{"--in-prefix*", "conversations"},
-    Missing{"--in-suffix", "conversations"},
-    Missing{"--reasoning-*", "such settings of reasoning"},
-    Missing{"--grammar*", "grammars"},
-    Missing{"-j", "grammars"},
-    Missing{"-jf", "grammars"},
-    Missing{"--json-schema*", "grammars"},
-    Missing{"--lora*", "LoRA adapters"},
-    Missing{"--control-vector*", "control vectors"},
-    Missing{"-hf*", "downloads"},
-    Missing{"--hf-*", "downloads"},
-    Missing{"-mu", "downloads"},
-    Missing{"--model-url", "downloads"},
-    Missing{"--rope-*", "other rotations than the model file names"},
-    Missing{"--yarn-*", "other rotations than the model file names"},
-    Missing{"--mmproj*", "images"},
-    Missing{"--image", "images"},
-    Missing{"-gan", "such extensions of the context"},
-    Missing{"-gaw", "such extensions of the context"},
-    Missing{"--grp-attn-*", "such extensions of the context"},
-    Missing{"--embedding*", "embeddings"},
-    Missing{"--rerank*", "embeddings"},
-    Missing{"--pooling", "embeddings"},
+constexpr std::string_view kNoServer = "a server is not there yet";
+constexpr std::string_view kNoEmbeddings = "embeddings are not there yet";
+constexpr std::string_view kNoImages = "images and sound are not there yet";
+constexpr std::string_view kNoVoices = "models that speak are not there yet";
+constexpr std::string_view kNoTasks = "such tasks are not there yet";
+constexpr std::string_view kNoRotations =
+    "other rotations than the model file names are not there yet";
+constexpr std::string_view kNoDownloads =
+    "downloads are not there yet: fetch the file first, for example with 'hf download'";
+constexpr std::string_view kDrafts = "'kvant run --draft MODEL' guesses several tokens at once";
+constexpr std::string_view kDraftWords =
+    "-cd,--ctx-size-draft,-td,--threads-draft,-tbd,--threads-batch-draft,-ctkd,-ctvd,"
+    "--cache-type-k-draft,--cache-type-v-draft";
+constexpr std::string_view kManyTexts =
+    "'kvant run --prompts FILE' generates several texts at once";
+
+constexpr std::array kOptionAdvice = {
+    // Conversations
+    Advice{"-no-cnv,--no-conversation", "chat", "'kvant run' continues a text"},
+    Advice{"-cnv,--conversation,-i,--interactive,-if,--interactive-first", "run",
+           "'kvant chat' holds conversations, and --chat answers one message"},
+    Advice{"-cnv,--conversation,-i,--interactive,-if,--interactive-first", "",
+           "'kvant chat' holds conversations"},
+    Advice{"-mli,--multiline-input", "",
+           "'kvant chat' holds conversations; Alt+Enter begins another line there"},
+    Advice{"-st,--single-turn", "run",
+           "--chat answers one message, and 'kvant chat --single-turn' ends after one answer"},
+    Advice{"--in-prefix*,--in-suffix", "",
+           "the model's chat template writes what is around a message; --chat-template takes "
+           "another one"},
+    Advice{"--chat-template-kwargs", "",
+           "'kvant template' takes variables; 'kvant chat' has --reasoning off instead"},
+    Advice{"--reasoning-*", "",
+           "such settings of reasoning are not there yet; 'kvant chat' has --reasoning show, hide "
+           "and off"},
+    Advice{"--prefill-assistant,--no-prefill-assistant,--skip-chat-parsing", "",
+           "such settings of conversations are not there yet"},
+    // Several texts, drafts
+    Advice{"-np,--parallel,-ns,--sequences", "", kManyTexts},
+    Advice{"-lcs,-lcd,--lookup-cache-*", "run", "--draft ngram guesses from the text itself"},
+    Advice{"--draft-*,--spec-*", "run", "--draft-tokens is what can be set of a draft"},
+    Advice{kDraftWords, "run", "a draft takes threads, context and cache types of the model"},
+    Advice{"-lcs,-lcd,--lookup-cache-*,-md,--model-draft,--draft*,--spec-*", "", kDrafts},
+    Advice{kDraftWords, "", kDrafts},
+    Advice{"--session*,--prompt-cache*", "chat", "/save and --load keep conversations"},
+    Advice{"--keep", "chat", "--context-shift keeps the system's message"},
+    Advice{"-ctxcp,--ctx-checkpoints,--swa-checkpoints", "",
+           "--state-checkpoints keeps earlier states of recurrent layers"},
+    // The model
+    Advice{"--override-kv", "",
+           "'kvant quantize IN OUT COPY --override-kv KEY=TYPE:VALUE' makes a file with it"},
+    Advice{"--outfile,-o,--output", "convert", "OUT.gguf is the second argument"},
+    Advice{"--split-max-size,--split-max-tensors", "", "'kvant split' cuts a model into shards"},
+    Advice{"--check-tensors", "", "'kvant inspect MODEL --check-tensors' looks for wrong values"},
+    Advice{"--mmap", "", "files are mapped unless --no-mmap is given"},
+    Advice{"--list-devices", "", "'kvant inspect --devices' lists CUDA devices"},
+    Advice{"--rpc", "", "other machines are not used"},
+    Advice{"-hf*,--hf-*,-mu,--model-url,-dr,--docker-repo,-mmu,--mmproj-url,-cl,--cache-list,"
+           "--gpt-oss-*",
+           "", kNoDownloads},
+    Advice{"--lora*", "", "LoRA adapters are not there yet"},
+    Advice{"--control-vector*", "", "control vectors are not there yet"},
+    Advice{"--rope-*,--yarn-*", "", kNoRotations},
+    Advice{"-gan,-gaw,--grp-attn-*", "", "such extensions of the context are not there yet"},
+    // Constraints, other inputs and outputs
+    Advice{"--grammar*,-j,-jf,--json-schema*", "", "grammars are not there yet"},
+    Advice{"-mm,--mmproj,--image*,--audio*", "", kNoImages},
+    Advice{"-mv,--model-vocoder,--tts-*", "", kNoVoices},
+    Advice{"--spm-infill,--fim-*", "", "texts with a gap to fill are not there yet"},
+    Advice{"--embd-*,--embedding*,--rerank*,--pooling,--attention", "", kNoEmbeddings},
+    Advice{"-ptc,--print-token-count", "", "--json counts the tokens"},
+    // Programs
+    Advice{"-a,--alias", "run", kNoServer},
+    Advice{"--stdin", "tokenize", "- reads standard input"},
+    Advice{"--no-bos", "tokenize", "no BOS is added unless --bos is given"},
+    Advice{"--show-count", "tokenize", "--json counts the ids"},
+    Advice{"-ofreq,--output-frequency,--save-frequency", "imatrix",
+           "the file is written once, at the end"},
+    Advice{"--show-statistics", "imatrix", "--show prints what a file holds"},
+    Advice{"--include-weights,--exclude-weights,--prune-layers", "quantize",
+           "such choices of weights are not there yet"},
+    Advice{"--tensor-type-file", "quantize", "--tensor gives a type, once for each pattern"},
+    Advice{"--xxh64,--all,--sha1,--sha256,--uuid", "hash", "XXH64 is the hash that it prints"},
+    Advice{"--print-supported-models", "convert", "--help lists the models"},
+    Advice{"--remote", "convert", kNoDownloads},
+    Advice{"--merge", "split", "'kvant merge' joins shards"},
+    Advice{"--split", "split", "this command does nothing else"},
+    Advice{"--hellaswag*,--winogrande*,--multiple-choice*", "", kNoTasks},
+    Advice{"--version", "", "'kvant --version' shows it"},
+    Advice{"--completion-bash", "", "the packages bring completions for bash and zsh"},
+    Advice{"--host,--port,--path,--api-*,--ssl-*,-to,--timeout,--threads-http,--cache-reuse,-cram,"
+           "--cache-ram,--metrics,--slots,--no-slots,--props,--slot-*,-sps,--webui*,--no-webui,"
+           "--media-path,--models-*,--sleep-idle-seconds",
+           "", kNoServer},
 };
 
-// Optimal string alignment distance: insertions, deletions, substitutions, swapped neighbours.
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) {
-    for (size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        d[i][j] = i + j;
-        continue;
-      }
-      const size_t cost = a[i - 1] == b[j - 1] ? 0 : 1;
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + cost});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
-      }
-    }
+constexpr std::array kCommandAdvice = {
+    Advice{"serve,server,llama-server,rpc-server,api", "",
+           "a server is not there yet; 'kvant run --prompts FILE' answers many prompts at once"},
+    Advice{"main,cli,llama,llama-cli", "", "'kvant chat' talks, and 'kvant run' continues a text"},
+    Advice{"talk,ask,llama-run,llama-simple-chat,simple-chat", "", "'kvant chat' talks"},
+    Advice{"complete,completion,generate,llama-completion,llama-simple,simple", "",
+           "'kvant run' continues a text"},
+    Advice{"parallel,batched,llama-parallel,llama-batched", "", kManyTexts},
+    Advice{"speculative*,lookup*,llama-speculative*,llama-lookup*", "", kDrafts},
+    Advice{"benchmark,llama-bench,llama-batched-bench,batched-bench", "",
+           "'kvant bench' measures the speed"},
+    Advice{"quant,llama-quantize", "", "'kvant quantize' makes a model smaller"},
+    Advice{"ppl,llama-perplexity", "", "'kvant perplexity' measures it"},
+    Advice{"llama-imatrix", "", "'kvant imatrix' collects it"},
+    Advice{"detokenize", "", "'kvant tokenize --decode' turns ids into text"},
+    Advice{"llama-tokenize", "", "'kvant tokenize' turns text into ids"},
+    Advice{"gguf-split,llama-gguf-split", "",
+           "'kvant split' cuts a model into shards, and 'kvant merge' joins them"},
+    Advice{"gguf-hash,llama-gguf-hash", "", "'kvant hash' prints and checks hashes"},
+    Advice{"info,show,gguf,gguf-dump,gguf_dump.py,llama-gguf", "",
+           "'kvant inspect' shows what is in a file"},
+    Advice{"convert_hf_to_gguf*,convert-hf-to-gguf*", "",
+           "'kvant convert' makes a GGUF file of a folder"},
+    Advice{"llama-embedding,llama-retrieval,embed,embedding", "", kNoEmbeddings},
+    Advice{"mtmd,llama-mtmd-cli,llama-llava-cli", "", kNoImages},
+    Advice{"tts,llama-tts", "", kNoVoices},
+    Advice{"train,finetune,llama-finetune,llama-export-lora,llama-cvector-generator", "",
+           "training and adapters are not there yet"},
+    Advice{"pull,download,llama-pull", "",
+           "downloads are not there yet; 'hf download' fetches a file"},
+    Advice{"list,ls,ps,models", "",
+           "there is no list of models: each command takes the path of a GGUF file"},
+};
+
+bool IsOneOf(std::string_view word, std::string_view words) {
+  while (!words.empty()) {
+    std::string_view one = words.substr(0, words.find(','));
+    words.remove_prefix(std::min(words.size(), one.size() + 1));
+    const bool family = one.ends_with('*');
+    if (family) one.remove_suffix(1);
+    if (family ? word.starts_with(one) : word == one) return true;
   }
-  return d[a.size()][b.size()];
+  return false;
 }
 
-// How far a word may be from what was meant: a third of its letters, and for three letters or less
-// only their order, since of such words every other one is near (-cnv and -ctv).
-size_t DistanceMax(std::string_view word, std::string_view candidate) {
-  const auto letters = [](std::string_view text) {
-    text.remove_prefix(std::min(text.find_first_not_of('-'), text.size()));
-    return std::string(text);
-  };
-  std::string a = letters(word);
-  std::string b = letters(candidate);
-  if (a.size() > 3) return std::max<size_t>(1, word.size() / 3);
-  std::sort(a.begin(), a.end());
-  std::sort(b.begin(), b.end());
-  return a == b ? 2 : 0;
+template <size_t kRows>
+std::string_view Find(const std::array<Advice, kRows>& rows, std::string_view command,
+                      std::string_view word) {
+  for (const Advice& row : rows) {
+    if (!row.command.empty() && row.command != command) continue;
+    if (IsOneOf(word, row.words)) return row.text;
+  }
+  return "";
 }
 
 }  // namespace
@@ -132,7 +180,12 @@ const std::vector<DashWord>& DashWords() {
       {"-mmp", "--mmap"},
       {"-md", "--model-draft"},
       {"-tb", "--threads-batch"},
+      {"-cnv", "--conversation"},
       {"-no-cnv", "--no-conversation"},
+      {"-if", "--interactive-first"},
+      {"-mli", "--multiline-input"},
+      {"-np", "--parallel"},
+      {"-sp", "--special"},
       {"-co", "--color"},
       {"-mg", "--main-gpu"},
       {"-sm", "--split-mode"},
@@ -142,6 +195,26 @@ const std::vector<DashWord>& DashWords() {
       {"-nkvo", "--no-kv-offload"},
       {"-lv", "--log-verbosity"},
       {"-ot", "--override-tensor"},
+      {"-otd", "--override-tensor-draft"},
+      {"-devd", "--device-draft"},
+      {"-cmoe", "--cpu-moe"},
+      {"-cmoed", "--cpu-moe-draft"},
+      {"-ncmoe", "--n-cpu-moe"},
+      {"-ncmoed", "--n-cpu-moe-draft"},
+      {"-fit", "--fit"},
+      {"-fitt", "--fit-target"},
+      {"-fitc", "--fit-ctx"},
+      {"-kvo", "--kv-offload"},
+      {"-nopo", "--no-op-offload"},
+      {"-kvu", "--kv-unified"},
+      {"-no-kvu", "--no-kv-unified"},
+      {"-nr", "--no-repack"},
+      {"-cb", "--cont-batching"},
+      {"-nocb", "--no-cont-batching"},
+      {"-dt", "--defrag-thold"},
+      {"-dio", "--direct-io"},
+      {"-ndio", "--no-direct-io"},
+      {"-bs", "--backend-sampling"},
       {"-st", "--single-turn"},
       {"-sys", "--system-prompt"},
       {"-sysf", "--system-prompt-file"},
@@ -152,65 +225,56 @@ const std::vector<DashWord>& DashWords() {
 const std::vector<IdleOption>& IdleOptions() {
   static constexpr const char* kCpu = "the model runs on the CPU";
   static constexpr const char* kPlain = "the text goes to stdout as it is, all else to stderr";
+  static constexpr const char* kPriority = "threads have the priority of the program";
   static const std::vector<IdleOption> options = {
       {"--n-gpu-layers,--gpu-layers", true, kCpu},
       {"--n-gpu-layers-draft,--gpu-layers-draft", true, kCpu},
       {"--main-gpu", true, kCpu},
       {"--split-mode", true, kCpu},
       {"--tensor-split", true, kCpu},
-      {"--device", true, kCpu},
-      {"--override-tensor", true, kCpu},
-      {"--no-kv-offload", false, kCpu},
+      {"--device,--device-draft", true, kCpu},
+      {"--override-tensor,--override-tensor-draft", true, kCpu},
+      {"--cpu-moe,--cpu-moe-draft", false, kCpu},
+      {"--n-cpu-moe,--n-cpu-moe-draft", true, kCpu},
+      {"--no-kv-offload,--kv-offload", false, kCpu},
+      {"--op-offload,--no-op-offload,--no-host,--backend-sampling", false, kCpu},
+      {"--fit,--fit-target,--fit-ctx", true, "-c and --kv-type set what memory a run takes"},
       {"--flash-attn", false, "attention is always computed this way"},
+      {"--kv-unified,--no-kv-unified", false, "all sequences share one cache"},
+      {"--swa-full", false, "the cache keeps what the windows of the layers see"},
+      {"--defrag-thold", true, "the cache has no gaps to close"},
+      {"--repack,--no-repack", false, "weights are used as they lie in the file"},
+      {"--direct-io,--no-direct-io", false, "files are mapped, or read with --no-mmap"},
+      {"--no-mmproj,--mmproj-offload,--no-mmproj-offload", false, "there are no images"},
+      {"--offline", false, "kvant opens no network connection"},
       {"-b,--batch-size", true, "see --chunk"},
+      {"--cont-batching,--no-cont-batching", false, "texts join a batch as others end"},
       {"--threads-batch", true, "prompts are computed by the threads of -t"},
-      {"--prio,--poll", true, "threads have the priority of the program"},
+      {"--prio,--prio-batch,--poll,--poll-batch", true, kPriority},
+      {"--cpu-strict,--cpu-strict-batch", true, "see --pin"},
       {"--no-warmup,--warmup", false, "nothing is computed in advance"},
-      {"--log-disable,--no-perf", false, "there is no such log; -q leaves out progress and speeds"},
+      {"--log-disable,--no-perf,--perf,--show-timings", false,
+       "there is no such log; -q leaves out progress and speeds"},
       {"-v,--verbose,--log-verbose", false, "see --log kv for what can be watched"},
       {"--log-verbosity,--verbosity", true, "see --log kv for what can be watched"},
       {"--log-colors,--log-prefix,--log-timestamps,--color,--simple-io", false, kPlain},
-      {"--no-display-prompt", false, "the prompt is shown only with --echo"},
-      {"--no-conversation", false, "prompts are always continued as they are"},
+      {"--no-display-prompt,--display-prompt", false, "the prompt is shown only with --echo"},
       {"--no-context-shift", false, "contexts are shifted only with --context-shift or --keep"},
       {"--no-escape", false, "escapes are read only with -e"},
-      {"--jinja", false, "chat templates are always read as Jinja"},
+      {"--jinja,--no-jinja", false, "chat templates are always read as Jinja"},
+      {"--no-conversation", false, "prompts are continued as they are, unless --chat is given",
+       IdleIn::kOthers},
+      {"-i,--interactive,--conversation,--interactive-first", false, "this command always talks",
+       IdleIn::kChat},
+      {"--multiline-input", false, "Alt+Enter or a backslash begins another line", IdleIn::kChat},
   };
   return options;
 }
 
-std::string_view NotPossibleYet(std::string_view option) {
-  option = option.substr(0, option.find('='));
-  for (const Missing& missing : kMissing) {
-    std::string_view word = missing.word;
-    const bool family = word.ends_with('*');
-    if (family) word.remove_suffix(1);
-    if (family ? option.starts_with(word) : option == word) return missing.what;
-  }
-  return "";
+std::string_view OptionAdvice(std::string_view command, std::string_view option) {
+  return Find(kOptionAdvice, command, option.substr(0, option.find('=')));
 }
 
-std::string Nearest(std::string_view word, const std::vector<std::string>& known) {
-  for (const Synonym& synonym : kSynonyms) {
-    const bool meant = word == synonym.word;
-    if (meant && std::find(known.begin(), known.end(), synonym.name) != known.end()) {
-      return std::string(synonym.name);
-    }
-  }
-  std::string best;
-  size_t best_distance = std::string_view::npos;
-  for (const std::string& candidate : known) {
-    size_t distance = EditDistance(word, candidate);
-    // A word cut short counts as one mistake: --pro for --prompt, --repetition for --repetitions.
-    const bool cut = word.size() > 3 && candidate.size() > 3 &&
-                     (candidate.starts_with(word) || word.starts_with(candidate));
-    if (cut) distance = std::min<size_t>(distance, 1);
-    const bool near = cut || distance <= DistanceMax(word, candidate);
-    if (!near || distance >= best_distance) continue;
-    best = candidate;
-    best_distance = distance;
-  }
-  return best;
-}
+std::string_view CommandAdvice(std::string_view word) { return Find(kCommandAdvice, "", word); }
 
 }  // namespace kvant::tools

@@ -1,8 +1,8 @@
 // The words that users of llama.cpp know: its options of one dash and several letters, options of
-// its that mean nothing here, others that kvant cannot do yet; and suggestions for unknown words.
+// its that mean nothing here, and what to do here in place of its other options and programs.
 #pragma once
 
-#include <string>
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -16,19 +16,24 @@ struct DashWord {
 };
 const std::vector<DashWord>& DashWords();
 
+// The commands in which an option has no effect.
+enum class IdleIn : uint8_t { kAll, kChat, kOthers };
+
 // An option that is accepted with a note on stderr that it has no effect.
 struct IdleOption {
   const char* names;  // as OptionList takes them
   bool takes_value;
   const char* reason;  // "the model runs on the CPU"
+  IdleIn commands = IdleIn::kAll;
 };
 const std::vector<IdleOption>& IdleOptions();
 
-// The feature that an option asks for and kvant does not have ("grammars"); "" for every other
-// word.
-std::string_view NotPossibleYet(std::string_view option);
+// Tells what to do in place of an option that `command` does not have ("grammars are not there
+// yet"); "" for words that are no option of llama.cpp. `option` may end with "=VALUE".
+std::string_view OptionAdvice(std::string_view command, std::string_view option);
 
-// The known word nearest to `word` in meaning, or in spelling, or "" if none is near.
-std::string Nearest(std::string_view word, const std::vector<std::string>& known);
+// Tells what to do in place of a program of llama.cpp, or a command of one like it; "" for other
+// words.
+std::string_view CommandAdvice(std::string_view word);
 
 }  // namespace kvant::tools

@@ -14,7 +14,7 @@
 #include "tools/options/command_line.h"
 #include "tools/options/frames_file.h"
 #include "tools/options/json.h"
-#include "tools/options/llama_words.h"
+#include "tools/options/nearest_word.h"
 #include "tools/seq/seq_line.h"
 #include "tools/seq/seq_report.h"
 #include "tools/terminal/console.h"

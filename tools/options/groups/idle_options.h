@@ -2,10 +2,12 @@
 #pragma once
 
 #include "tools/options/command_line.h"
+#include "tools/options/llama_words.h"
 
 namespace kvant::tools {
 
 // llama.cpp's options that mean nothing here are accepted; each one given is noted on stderr.
-void AddIdleOptions(OptionList& list);
+// `command` is kChat for `kvant chat`.
+void AddIdleOptions(OptionList& list, IdleIn command = IdleIn::kOthers);
 
 }  // namespace kvant::tools

@@ -52,8 +52,9 @@ std::optional<int> TakePositionals(const CommandLine& line, const ModelGroup& mo
       continue;
     }
     if (model_given) {
-      return line.UsageError(
-          fmt::format("unexpected argument '{}': the model is '{}'", word, out->model));
+      return line.UsageError(fmt::format("unexpected argument '{}': the model is '{}'{}", word,
+                                         out->model,
+                                         line.takes_text() ? ", and a text comes with -p" : ""));
     }
     out->model = word;
     model_given = true;

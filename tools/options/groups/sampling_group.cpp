@@ -74,7 +74,7 @@ void SamplingGroup::Add(OptionList& list) {
     options.logit_bias.push_back(entry);
     return {};
   };
-  list.CheckedEach("--logit-bias", take_bias, "ID+BIAS",
+  list.CheckedEach("-l,--logit-bias", take_bias, "ID+BIAS",
                    "Add to the logit of a token: 15043+1, 15043-1.5, 2-inf; may be repeated");
   for (const SamplerRow* row : AllSamplers()) {
     for (const SamplerSetting& setting : row->settings) AddSetting(setting, *this, list);
