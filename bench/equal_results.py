@@ -217,8 +217,7 @@ def add_generation(cases, name, model, prompt, draft_model):
     add("sampled with a draft model", text,
         ["--seed", "9", "-n", "40", "--draft", str(draft_model), "-t", "2"], prompt)
     add("context shift", text,
-        ["--temp", "0", "-n", "150", "--ignore-eos", "-c", "96", "--context-shift", "keep=4", "-t",
-         "2"], prompt)
+        ["--temp", "0", "-n", "150", "--ignore-eos", "-c", "96", "--keep", "3", "-t", "2"], prompt)
     add("session, f16", session, ["-t", "2"], [prompt])
     add("session, q8", session, ["--kv-type", "q8", "-t", "1"], [prompt])
     add("scores", score, ["-t", "2"], prompt)

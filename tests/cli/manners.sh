@@ -236,7 +236,7 @@ set -m # background jobs of a shell without it ignore SIGINT
 # until_some FILE: waits until there is something in it.
 until_some() { until [[ -s $1 ]]; do sleep 0.02; done; }
 
-endless=(run "$model" -t 1 -p ROMEO: --temp 0 --ignore-eos -n -1 --context-shift keep=4)
+endless=(run "$model" -t 1 -p ROMEO: --temp 0 --ignore-eos -n -1 --context-shift --keep 3)
 for signal in TERM:143 HUP:129 INT:130; do
   begin
   "$kvant" "${endless[@]}" --session s >"$work/out" 2>"$work/err" &
@@ -250,7 +250,7 @@ for signal in TERM:143 HUP:129 INT:130; do
 done
 begin
 "$kvant" run "$model" -p ROMEO: -n 2 --session s >/dev/null 2>&1
-"$kvant" "${endless[@]:0:2}" -t 1 --ignore-eos -n -1 --context-shift keep=4 --session s >"$work/out" 2>/dev/null &
+"$kvant" "${endless[@]:0:2}" -t 1 --ignore-eos -n -1 --context-shift --keep 3 --session s >"$work/out" 2>/dev/null &
 until_some "$work/out"
 kill -TERM $!
 sleep 0.6
@@ -282,7 +282,7 @@ begin
 cp "$model" "$work/copy.gguf"
 "$kvant" run "$model" -p ROMEO: -n 2 --session s >/dev/null 2>&1
 cp s "$work/s"
-"$kvant" run "$work/copy.gguf" -t 2 --ignore-eos -n -1 --context-shift keep=4 --session s \
+"$kvant" run "$work/copy.gguf" -t 2 --ignore-eos -n -1 --context-shift --keep 3 --session s \
   >"$work/out" 2>"$work/err" &
 until_some "$work/out"
 : >"$work/copy.gguf"

@@ -132,8 +132,8 @@ TEST_F(LongTexts, ADamagedSessionIsRefusedAndKept) {
     EXPECT_EQ(run.out, "") << path;
     EXPECT_EQ(run.error_lines(), 1u);
   }
-  for (const char* option : {"--session", "--draft", "--context-shift"}) {
-    const char* value = option == std::string("--context-shift") ? "keep=1" : "ngram";
+  for (const char* option : {"--session", "--draft", "--keep"}) {
+    const char* value = option == std::string("--keep") ? "1" : "ngram";
     ExpectRefused(RunModel(With(Greedy("x", "5"), {option, value, "--no-kv-cache"})), 2,
                   std::string(option) + ": not possible together with --no-kv-cache");
   }
@@ -168,13 +168,16 @@ TEST_F(LongTexts, AShiftedContextGoesOn) {
   const json full = json::parse(Text(request));
   EXPECT_EQ(full["finish_reason"], "context");
   EXPECT_EQ(full["ids"].size(), 22u);
-  const json shifted = json::parse(Text(With(request, {"--context-shift", "keep=4"})));
+  const json shifted = json::parse(Text(With(request, {"--context-shift", "--keep", "3"})));
   EXPECT_EQ(shifted["finish_reason"], "length");
   ASSERT_EQ(shifted["ids"].size(), 60u);
   EXPECT_TRUE(std::equal(full["ids"].begin(), full["ids"].end(), shifted["ids"].begin()));
-  for (const std::string wrong : {"4", "keep=", "keep=-1", "keep=x", "stay=3", ""}) {
-    ExpectRefused(RunModel(With(request, {"--context-shift", wrong})), 2,
-                  "--context-shift: expected keep=N");
+  EXPECT_EQ(json::parse(Text(With(request, {"--keep", "3"})))["ids"], shifted["ids"]);
+  const json anew = json::parse(Text(With(request, {"--context-shift"})));
+  EXPECT_EQ(json::parse(Text(With(request, {"--keep", "0"})))["ids"], anew["ids"]);
+  for (const std::string wrong : {"x", "-2", ""}) {
+    ExpectRefused(RunModel(With(request, {"--keep", wrong})), 2,
+                  "--keep: expected a whole number from -1");
   }
 }
 

@@ -230,7 +230,7 @@ TEST_F(Sequences, WrongPromptsAreRefused) {
   for (const Words& option : {Words{"--session", "s"},
                               {"--draft", "ngram"},
                               {"--echo"},
-                              {"--context-shift", "keep=0"},
+                              {"--context-shift"},
                               {"--no-kv-cache"}}) {
     ExpectRefused(RunModel(With({"--prompts", good}, option)), 2,
                   option[0] + ": not possible together with --prompts");

@@ -97,6 +97,12 @@ TEST(Usage, UnknownWordsGetASuggestion) {
   EXPECT_THAT(nothing.error, HasSubstr("kvant run"));
 }
 
+TEST(Usage, OneIsNotPlural) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  ExpectFailure({"score", "shakespeare", "-p", ""}, 2, "the text has 1 token, expected at least 2");
+  ExpectFailure({"template", "shakespeare"}, 2, "MESSAGES.json, found 1 argument (see");
+}
+
 TEST(Usage, NoModelOrTooManyArguments) {
   KVANT_SKIP_WITHOUT_PROGRAM();
   for (const std::string command : {"run", "inspect", "tokenize", "bench", "hash"}) {
@@ -140,15 +146,10 @@ TEST(Usage, FilesThatAreNoModels) {
   }
 }
 
+// One wording in every command.
 TEST(Usage, NamesThatNoModelHasAndFoldersToConvert) {
   KVANT_SKIP_WITHOUT_PROGRAM();
-  for (const std::string command : {"run", "chat", "inspect", "hash"}) {
-    ExpectFailure({command, "llama-of-my-dreams"}, 1,
-                  "llama-of-my-dreams: no such file, and no model that comes with kvant: dialogue, "
-                  "lfm2-tiny, number-words, qwen35-tiny, shakespeare");
-  }
   TemporaryFolder folder;
-  std::ofstream(folder / "config.json") << "{}";
   const std::string text = folder / "text";
   std::ofstream(text) << "[]";
   for (const std::vector<std::string>& arguments :
@@ -172,6 +173,7 @@ TEST(Usage, NamesThatNoModelHasAndFoldersToConvert) {
                   "kvant: llama3: expected a GGUF file or a model that comes with kvant (dialogue, "
                   "lfm2-tiny, number-words, qwen35-tiny, shakespeare), found no such file\n");
   }
+  std::ofstream(folder / "config.json") << "{}";
   ExpectFailure({"run", folder.path().string()}, 1,
                 "a folder of Hugging Face; 'kvant convert " + folder.path().string() +
                     " model.gguf' makes a GGUF file of it");
@@ -223,8 +225,6 @@ TEST(Usage, ImpossibleNumbers) {
   expect({"-ctk", "f64"}, "kvant: -ctk, --cache-type-k: ");
   expect({"-ctk=f64"}, "kvant: -ctk, --cache-type-k: ");
   expect({"--kv-type-k", "f64"}, "kvant: --kv-type-k: ");
-  expect({"-c", "8", "--context-shift", "keep=7"},
-         "--context-shift: expected keep=0 to keep=6 in a context of 8, found keep=7");
   for (const char* bias : {"5", "x+1", "5+", "5+x", "5+nan", "5+-1", "99999+1"}) {
     expect({"--logit-bias", bias}, "logit-bias");
   }
@@ -356,19 +356,11 @@ TEST(Usage, LlamaCppsWords) {
   EXPECT_EQ(text({"-n=8", "--temperature", "0"}), plain);
   EXPECT_EQ(text({"-n=8", "-md", "shakespeare", "--draft-max", "3"}), plain);
   EXPECT_EQ(text({"-n=8", "-ctk=f16"}), plain);
-  // The reverse prompt is shown, a stop text is not.
   const std::string stopped = text({"-n", "40", "--stop", "woman"});
-  EXPECT_EQ(text({"-n", "40", "-r", "woman"}), stopped.substr(0, stopped.size() - 1) + "woman\n");
+  EXPECT_THAT(stopped, testing::Not(HasSubstr("woman")));
+  EXPECT_EQ(text({"-n", "40", "-r", "woman"}), stopped);
   EXPECT_EQ(text({"-n", "60", "-c", "24", "--keep", "2"}),
-            text({"-n", "60", "-c", "24", "--context-shift", "keep=3"}));
-  for (const auto& [option, what] :
-       std::vector<std::pair<std::string, std::string>>{{"-mli", "conversations"},
-                                                        {"--grammar", "grammars"},
-                                                        {"--lora", "LoRA adapters"},
-                                                        {"-hf", "downloads"}}) {
-    ExpectFailure({"run", "shakespeare", option, "x"}, 2,
-                  option + ": " + what + " are not there yet (see");
-  }
+            text({"-n", "60", "-c", "24", "--context-shift", "--keep", "2"}));
 }
 
 TEST(Usage, OptionsWithoutEffectAreRefused) {

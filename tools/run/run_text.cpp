@@ -13,7 +13,6 @@
 #include "kvant/generator.h"
 #include "kvant/memory_plan.h"
 #include "tools/options/model_names.h"
-#include "tools/options/option_values.h"
 #include "tools/options/stopwatch.h"
 #include "tools/run/resumed_text.h"
 #include "tools/run/run_modes.h"
@@ -24,24 +23,15 @@ namespace kvant::tools {
 namespace {
 
 // How many tokens of the beginning stay when the context is full, nullopt to end the text there.
-Result<std::optional<int64_t>> ShiftKeep(const ContinueRunOptions& options,
-                                         const Tokenizer& tokenizer, size_t prompt_tokens,
-                                         int64_t context) {
-  if (options.keep.has_value()) {
-    const int64_t prompt = static_cast<int64_t>(prompt_tokens);
-    const int64_t bos = tokenizer.special().add_bos ? 1 : 0;
-    const int64_t wanted = *options.keep < 0 ? prompt : std::min(prompt, *options.keep + bos);
-    return std::optional(std::min(wanted, std::max<int64_t>(0, context - 2)));
-  }
+std::optional<int64_t> ShiftKeep(const ContinueRunOptions& options, const Tokenizer& tokenizer,
+                                 size_t prompt_tokens, int64_t context) {
+  if (!options.context_shift && !options.keep.has_value()) return std::nullopt;
+  const int64_t keep = options.keep.value_or(0);
+  const int64_t prompt = static_cast<int64_t>(prompt_tokens);
+  const int64_t bos = tokenizer.special().add_bos ? 1 : 0;
+  const int64_t wanted = keep < 0 ? prompt : std::min(prompt, keep + bos);
   // Two positions at least are for what changes.
-  const int64_t most = std::max<int64_t>(0, context - 2);
-  if (options.shift_keep.value_or(0) > most) {
-    return MakeError(ErrorCode::kInvalid,
-                     "--context-shift: expected keep=0 to keep={} in a context of {}, found "
-                     "keep={}",
-                     most, context, *options.shift_keep);
-  }
-  return options.shift_keep;
+  return std::min(wanted, std::max<int64_t>(0, context - 2));
 }
 
 Result<std::shared_ptr<Draft>> MakeDraft(const RunOptions& options, const Session& session) {
@@ -69,30 +59,9 @@ Result<GenerateOptions> ToGenerateOptions(const RunOptions& options, const TextR
   KVANT_TRY(SetProcessors(options, run, &out));
   KVANT_ASSIGN(out.draft, MakeDraft(options, *run.session));
   out.draft_tokens = options.continuation.draft_tokens;
-  KVANT_ASSIGN(out.shift_keep, ShiftKeep(options.continuation, run.model->tokenizer(),
-                                         run.prompt.size(), run.session->context()));
+  out.shift_keep = ShiftKeep(options.continuation, run.model->tokenizer(), run.prompt.size(),
+                             run.session->context());
   return out;
-}
-
-// Adds the reverse prompt that ended the text, which the loop has left out like every stop text.
-void ShowReversePrompt(const RunOptions& options, const Tokenizer& tokenizer, ResultStream& out,
-                       Generation* generation) {
-  if (generation->finish_reason != FinishReason::kStopText) return;
-  std::string all;
-  for (const TokenId id : generation->ids)
-    all += tokenizer.TokenBytes(id, {.special = options.special});
-  size_t end = std::string::npos;
-  for (const std::string& text : options.StopTexts()) {
-    if (!text.empty()) end = std::min(end, all.find(text));
-  }
-  if (end == std::string::npos) return;
-  for (const std::string& word : options.reverse_prompts) {
-    const std::string text = options.prompt.escape ? Unescape(word) : word;
-    if (text.empty() || all.compare(end, text.size(), text) != 0) continue;
-    generation->text += text;
-    if (!options.json) out.Write(text);
-    return;
-  }
 }
 
 }  // namespace
@@ -134,7 +103,6 @@ Status RunText(const RunOptions& options, const Positionals& positionals, const 
     return options.session.Explain(generated.error(), *run.model, session_options);
   }
   Generation& generation = *generated;
-  ShowReversePrompt(options, tokenizer, out, &generation);
   *finish_reason = generation.finish_reason;
   if (saved) KVANT_TRY(SaveText(options.continuation, generation, run));
   if (options.json) {

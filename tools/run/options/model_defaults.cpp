@@ -32,8 +32,7 @@ void TakeTextMode(const OptionList& list, RunOptions& options) {
   const SearchOptions& search = options.search;
   if (!translation.has_encoder || search.count.has_value() || search.sample) return;
   translation.draws = DrawsTokens(list) || options.batch.samples > 1;
-  const bool one =
-      list.Given("--session") || list.Given("--stop") || list.Given("--reverse-prompt");
+  const bool one = list.Given("--session") || list.Given("--stop");
   translation.writes_text = translation.draws || one;
 }
 

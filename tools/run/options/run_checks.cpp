@@ -47,9 +47,9 @@ Status CheckManyTexts(const OptionList& list, const RunOptions& options,
   const char* const mode = batch                             ? "--prompts"
                            : options.translation.has_encoder ? kHasEncoder
                                                              : "--beams";
-  KVANT_TRY(list.Exclude({"--session", "--session-rewind", "--prompt-cache", "--context-shift",
-                          "--keep", "--draft", "--reverse-prompt"},
-                         mode));
+  KVANT_TRY(list.Exclude(
+      {"--session", "--session-rewind", "--prompt-cache", "--context-shift", "--keep", "--draft"},
+      mode));
   if (batch && HasPrompt(options, positionals)) {
     return MakeError(ErrorCode::kInvalid, "a prompt: not possible together with --prompts");
   }
@@ -133,7 +133,6 @@ Status CheckContinuation(const OptionList& list, const RunOptions& options) {
         "--no-kv-cache",
         {"--draft", "--session", "--prompt-cache", "--context-shift", "--keep"}},
        {one.session.has_value(), kExcludes, "--session", {"--prompt-cache"}},
-       {one.keep.has_value(), kExcludes, "--keep", {"--context-shift"}},
        {one.prompt_cache_all, kExcludes, "--prompt-cache-all", {"--prompt-cache-ro"}}}));
   if (one.draft.has_value() && one.draft->empty()) {
     return MakeError(ErrorCode::kInvalid, "--draft: expected a model or ngram, found ''");

@@ -1,7 +1,5 @@
 #include "tools/run/options/run_options.h"
 
-#include <charconv>
-
 #include "base/result.h"
 #include "engine/limits.h"
 #include "kvant/prompt.h"
@@ -10,22 +8,6 @@
 
 namespace kvant::tools {
 namespace {
-
-// "keep=N"
-Status TakeShift(std::string_view text, std::optional<int64_t>* keep) {
-  constexpr std::string_view kName = "keep=";
-  int64_t count = -1;
-  if (text.starts_with(kName)) {
-    const char* const end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data() + kName.size(), end, count);
-    if (error != std::errc() || stop != end) count = -1;
-  }
-  if (count < 0) {
-    return MakeError(ErrorCode::kInvalid, "expected keep=N, found '{}'", Visible(text));
-  }
-  *keep = count;
-  return {};
-}
 
 void AddContinuation(OptionList& list, ContinueRunOptions& options) {
   list.Group("Long texts and speed");
@@ -40,15 +22,14 @@ void AddContinuation(OptionList& list, ContinueRunOptions& options) {
             "Keep the generated text in the --prompt-cache, too");
   list.Flag("--prompt-cache-ro", &options.prompt_cache_read_only,
             "Leave the --prompt-cache as it is");
-  list.Checked(
-      "--context-shift",
-      [&options](const std::string& text) { return TakeShift(text, &options.shift_keep); },
-      "keep=N", "When the context is full, keep its first N tokens and the later half of the rest",
-      "end the text");
-  list.Integer("--keep", &options.keep, {-1, kContextMax},
-               "Like --context-shift, but N counts tokens of the prompt without BOS; -1 keeps the "
-               "whole prompt",
-               "");
+  list.Flag("--context-shift", &options.context_shift,
+            "When the context is full, forget the earlier half of what follows the tokens of "
+            "--keep, instead of ending the text");
+  list.Integer(
+      "--keep", &options.keep, {-1, kContextMax},
+      "With --context-shift, which it brings along: keep BOS and the first N tokens of the "
+      "prompt behind it; -1 keeps the whole prompt",
+      "0");
   list.Text("--draft,--model-draft", &options.draft, "MODEL",
             "Guess several tokens at once with a smaller model, or with 'ngram' from the text "
             "itself; can be faster, and never changes the text");
@@ -82,10 +63,8 @@ void RunOptions::Add(OptionList& list) {
   list.Group("Generation");
   list.Integer("-n,--predict,--n-predict", &max_tokens, {-1, kContextMax},
                "Most tokens to generate; -1 goes on until an end token or a full context");
-  list.Texts("--stop", &stop_texts, "TEXT",
+  list.Texts("--stop,-r,--reverse-prompt", &stop_texts, "TEXT",
              "End before this text, which is not shown; may be repeated");
-  list.Texts("-r,--reverse-prompt", &reverse_prompts, "TEXT",
-             "End behind this text, which is shown; may be repeated");
   list.Flag("--ignore-eos", &ignore_eos, "Never choose an end token");
   list.Flag("--no-model-defaults", &no_model_defaults,
             "Ignore the settings for sampling and beam search in the model's file");
@@ -121,8 +100,8 @@ SamplingOptions RunOptions::Sampling() const {
 
 std::vector<std::string> RunOptions::StopTexts() const {
   std::vector<std::string> texts;
-  for (const auto& words : {stop_texts, reverse_prompts}) {
-    for (const std::string& text : words) texts.push_back(prompt.escape ? Unescape(text) : text);
+  for (const std::string& text : stop_texts) {
+    texts.push_back(prompt.escape ? Unescape(text) : text);
   }
   return texts;
 }

@@ -33,8 +33,8 @@ struct ContinueRunOptions {
   std::optional<std::string> prompt_cache;
   bool prompt_cache_all = false;
   bool prompt_cache_read_only = false;
-  std::optional<int64_t> shift_keep;  // --context-shift keep=N
-  std::optional<int64_t> keep;        // --keep N: of the prompt, without BOS
+  bool context_shift = false;
+  std::optional<int64_t> keep;  // of the prompt, without BOS; shifts the context, too
   std::optional<std::string> draft;
   int64_t draft_tokens = 8;
 
@@ -57,8 +57,7 @@ struct RunOptions {
   ConversationGroup conversation;
   int64_t max_tokens = -1;
   std::vector<std::string> stop_texts;
-  std::vector<std::string> reverse_prompts;  // stop texts that are shown
-  bool chat = false;                         // the prompt is a message
+  bool chat = false;  // the prompt is a message
   bool ignore_eos = false;
   bool no_model_defaults = false;
   bool echo = false;
