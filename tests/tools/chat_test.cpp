@@ -226,6 +226,14 @@ TEST_F(Chat, SearchesWithBeams) {
 
 // ---- A full context -----------------------------------------------------------------------------
 
+// A search does not look for stop texts.
+TEST_F(Chat, SearchesWithoutStopTexts) {
+  ExpectRefused(Talk("Speak.\n", {"--beams", "2", "--stop", "x"}), 2,
+                "--stop: not possible together with --beams");
+  ExpectRefused(Talk("/beams 2\n", {"--stop", "x"}), 2,
+                "/beams: not possible together with --stop");
+}
+
 TEST_F(Chat, ConversationBeyondTheContextIsAnError) {
   const std::string line = "Who is there, and what does he want of us?\n";
   const ProgramRun run = Talk(line + line + line, {"-c", "96"});

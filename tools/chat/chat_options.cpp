@@ -120,6 +120,7 @@ Status ChatOptions::Check(const OptionList& list) const {
     return MakeError(ErrorCode::kInvalid, "-n: expected -1 or at least 1 token, found 0");
   }
   return {};
+  if (beams > 1) KVANT_TRY(list.Exclude({"--stop"}, "--beams"));
 }
 
 }  // namespace kvant::tools

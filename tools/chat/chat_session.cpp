@@ -349,6 +349,9 @@ Result<ChatReport> ChatSession::Answer(const ChatSink& sink) {
 }
 
 Status ChatSession::SetBeams(int64_t beams) {
+  if (beams > 1 && !setup_.stop_texts.empty()) {
+    return MakeError(ErrorCode::kInvalid, "not possible together with --stop");
+  }
   const int64_t before = std::exchange(setup_.beams, beams);
   const Status status = OpenRunner();
   if (!status.ok()) setup_.beams = before;
