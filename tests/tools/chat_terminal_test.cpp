@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "tests/tools/sequences.h"
 #include "tests/tools/terminal_program.h"
 
@@ -215,6 +217,40 @@ TEST_F(ChatTerminal, AsksWhenTheContextIsFull) {
   ASSERT_TRUE(chat.Await("answer 12"));
   ASSERT_TRUE(chat.AwaitPrompt());
   chat.Enter("/exit");
+  EXPECT_EQ(chat.Wait(), 0);
+}
+
+// All words of it, on lines of the terminal's width.
+TEST_F(ChatTerminal, WrapsItsHelp) {
+  for (const unsigned short columns : {80, 40, 24}) {
+    TerminalProgram chat(Arguments(), Environment());
+    ASSERT_TRUE(chat.AwaitPrompt());
+    chat.Resize(columns);
+    chat.Settle();
+    chat.Enter("/help");
+    ASSERT_TRUE(chat.AwaitPrompt());
+    std::istringstream words(chat.bytes());
+    std::string text;
+    for (std::string word; words >> word;) text += word + " ";
+    for (const char* part :
+         {"/read FILE Put the text of a file before the next message ",
+          "/beams N Answer with the best of N texts that are followed at once; 1 is off ",
+          "Ctrl+C stops an answer, Ctrl+D ends the program, Tab completes commands and files. "}) {
+      EXPECT_THAT(text, HasSubstr(part)) << columns;
+    }
+    EXPECT_EQ(chat.screen().beyond(), 0u) << columns;
+    chat.Type("\x04");
+    EXPECT_EQ(chat.Wait(), 0);
+  }
+}
+
+TEST_F(ChatTerminal, CountsNoMoreThanTheContextHolds) {
+  TerminalProgram chat(Arguments({"-c", "96", "-n", "-1", "--ignore-eos"}), Environment());
+  ASSERT_TRUE(chat.AwaitPrompt());
+  chat.Enter("Speak.");
+  ASSERT_TRUE(chat.Await("[##########] 96/96 "));
+  ASSERT_TRUE(chat.AwaitPrompt());
+  chat.Type("\x04");
   EXPECT_EQ(chat.Wait(), 0);
 }
 

@@ -18,6 +18,7 @@ namespace kvant::tools {
 namespace {
 
 constexpr int64_t kTalkBeamsMax = 64;
+constexpr size_t kHelpIndent = 16;
 
 std::string_view Trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\r\n");
@@ -81,8 +82,8 @@ Status ChatTalk::Obey(const std::string& line) {
 
 Status ChatTalk::Help(const std::string& /*argument*/) {
   for (const Command& command : Commands()) {
-    ShowLine(fmt::format("{:<16}{}", fmt::format("{} {}", command.name, command.argument),
-                         command.summary));
+    const std::string head = fmt::format("{} {}", command.name, command.argument);
+    ShowLine(fmt::format("{:<{}}{}", head, kHelpIndent, command.summary), kHelpIndent);
   }
   if (terminal_) {
     ShowLine("Enter sends; Alt+Enter, Ctrl+J or a backslash before Enter begins another line.");

@@ -297,7 +297,9 @@ void ChatTalk::After(const ChatReport& report) {
 }
 
 void ChatTalk::ShowGauge(const ChatReport& report) {
-  const int64_t tokens = report.shifted ? session_->held_tokens() : report.conversation_tokens;
+  // The last token of an answer that fills the context has no room in it.
+  const int64_t tokens = std::min(
+      report.shifted ? session_->held_tokens() : report.conversation_tokens, session_->context());
   ShowLine(fmt::format(
       "{} {}/{}  new {}{}  kept {}  answer {}{}", GaugeText(tokens, session_->context()), tokens,
       session_->context(), report.processed_tokens,
@@ -305,17 +307,17 @@ void ChatTalk::ShowGauge(const ChatReport& report) {
       report.generated_tokens, RateText(report.generated_tokens, report.decode_seconds)));
 }
 
-// Shows a line that is no part of an answer: dimmed and cut to the terminal's width, or whole on
+// Shows a line that is no part of an answer: dimmed and broken at the terminal's width, or whole on
 // stderr where there is no terminal.
-void ChatTalk::ShowLine(std::string_view line) {
+void ChatTalk::ShowLine(std::string_view line, size_t indent) {
   if (!terminal_) {
     WriteError(fmt::format("{}\n", Visible(line)));
     return;
   }
-  const std::string visible = Visible(line);
-  const std::string_view shown = CutToColumns(visible, TalkColumns() - 1);
-  out_.Write(
-      fmt::format("{}{}{}\n", colours_ ? kDimStyle : "", shown, colours_ ? kPlainStyle : ""));
+  for (const std::string& shown : WrapToColumns(Visible(line), TalkColumns() - 1, indent)) {
+    out_.Write(
+        fmt::format("{}{}{}\n", colours_ ? kDimStyle : "", shown, colours_ ? kPlainStyle : ""));
+  }
 }
 
 void ChatTalk::Tell(const Error& error) {

@@ -49,7 +49,8 @@ class ChatTalk {
   void EndAnswer(const ChatReport& report);
   bool Show(AnswerPart part, std::string_view text);
   void ShowGauge(const ChatReport& report);
-  void ShowLine(std::string_view line);
+  // `indent` is that of the lines behind the first one, where the line is broken.
+  void ShowLine(std::string_view line, size_t indent = 0);
   bool AskToForget(const Error& error);
   void TakeText(const std::string& text);
   Result<std::optional<std::string>> ReadTurn();

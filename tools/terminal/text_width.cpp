@@ -93,4 +93,24 @@ std::string_view CutToColumns(std::string_view text, size_t columns) {
   return text.substr(0, at);
 }
 
+std::vector<std::string> WrapToColumns(std::string_view text, size_t columns, size_t indent) {
+  std::vector<std::string> lines;
+  const size_t deeper = indent <= columns / 2 ? indent : std::min<size_t>(2, columns / 2);
+  std::string front;
+  do {
+    std::string_view line = CutToColumns(text, columns - front.size());
+    if (line.empty()) line = text.substr(0, NextCluster(text, 0));
+    if (line.size() < text.size() && text[line.size()] != ' ') {
+      const size_t word = line.rfind(' ');
+      if (word != std::string_view::npos && word > 0) line = line.substr(0, word);
+    }
+    text.remove_prefix(line.size());
+    text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+    line = line.substr(0, line.find_last_not_of(' ') + 1);
+    lines.push_back(front + std::string(line));
+    front.assign(deeper, ' ');
+  } while (!text.empty());
+  return lines;
+}
+
 }  // namespace kvant::tools

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kvant::tools {
 
@@ -33,5 +34,10 @@ size_t TextColumns(std::string_view text);
 
 // The longest beginning of whole clusters that takes at most `columns` columns.
 std::string_view CutToColumns(std::string_view text, size_t columns);
+
+// A text of one line as lines of at most `columns` columns, broken at blanks or, where there is
+// none, between clusters. The lines behind the first one begin with `indent` blanks, or with two
+// where that is more than half the columns.
+std::vector<std::string> WrapToColumns(std::string_view text, size_t columns, size_t indent);
 
 }  // namespace kvant::tools
