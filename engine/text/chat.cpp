@@ -91,8 +91,7 @@ Result<ChatTemplate> ChatTemplate::OfFile(const formats::GgufFile& file,
                                           const Tokenizer& tokenizer) {
   KVANT_ASSIGN(const std::optional<std::string_view> source, file.GetString(kTemplateKey));
   if (!source.has_value()) {
-    return MakeError(ErrorCode::kInvalid,
-                     "{}: the model has no chat template: {} is absent; --chat-template names one",
+    return MakeError(ErrorCode::kNotSupported, "{}: expected a chat template in {}, found none",
                      file.path(), kTemplateKey);
   }
   const std::string name = file.path() + ": " + kTemplateKey;

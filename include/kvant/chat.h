@@ -47,8 +47,8 @@ struct ChatText {
 
 class ChatTemplate {
  public:
-  // The template in the model's file (tokenizer.chat_template). kInvalid where there is none;
-  // kCorrupt, with the line, where it is no template.
+  // The template in the model's file (tokenizer.chat_template). kNotSupported where there
+  // is none; kCorrupt, with the line, where it is no template.
   static Result<ChatTemplate> OfModel(const Model& model);
   // The template in `source`; `name` is what errors call it. The model gives the names of BOS, EOS
   // and the like and the vocabulary. kInvalid, with the line, where it is no template.

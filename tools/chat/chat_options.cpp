@@ -50,7 +50,12 @@ Status ConversationGroup::Check(const OptionList& list) {
 Result<ChatTemplate> ConversationGroup::Template(const Model& model) const {
   if (no_template) return ChatTemplate::Parse(model, "--no-chat-template", kNoTemplate);
   if (template_name.has_value()) return ChatTemplate::Named(model, *template_name);
-  return ChatTemplate::OfModel(model);
+  auto own = ChatTemplate::OfModel(model);
+  if (own.ok() || own.error().code != ErrorCode::kNotSupported) return own;
+  return MakeError(own.error().code,
+                   "{}; --chat-template chatml takes one that comes with kvant, and 'kvant run' "
+                   "continues a text without one",
+                   own.error().message);
 }
 
 Result<std::string> ConversationGroup::System() const {
@@ -115,12 +120,12 @@ void ChatOptions::Add(OptionList& list) {
 Status ChatOptions::Check(const OptionList& list) const {
   KVANT_TRY(sampling.Check(list));
   if (conversation.no_template) KVANT_TRY(ConversationGroup::Check(list));
+  if (beams > 1) KVANT_TRY(list.Exclude({"--stop"}, "--beams"));
   if (session.no_kv_cache) KVANT_TRY(list.Exclude({"--context-shift"}, "--no-kv-cache"));
   if (max_tokens == 0) {
     return MakeError(ErrorCode::kInvalid, "-n: expected -1 or at least 1 token, found 0");
   }
   return {};
-  if (beams > 1) KVANT_TRY(list.Exclude({"--stop"}, "--beams"));
 }
 
 }  // namespace kvant::tools

@@ -65,6 +65,10 @@ Status Template(const TemplateOptions& options, const std::string& model,
   auto parsed = options.chat_template.has_value()
                     ? ChatTemplate::Named(*tokenizer, *options.chat_template)
                     : ChatTemplate::OfFile(file, *tokenizer);
+  if (!parsed.ok() && parsed.error().code == ErrorCode::kNotSupported) {
+    return MakeError(ErrorCode::kNotSupported, "{}; --chat-template names another one",
+                     parsed.error().message);
+  }
   if (!parsed.ok()) return parsed.error();
   KVANT_ASSIGN(const ChatText text, parsed->RenderJson(conversation, render));
   if (!options.ids && !options.json) {

@@ -90,7 +90,7 @@ TEST(ChatTemplate, IsTheFilesOwnOrNamed) {
   auto file = formats::GgufFile::Parse(bytes.span(), "test.gguf");
   const TestTokenizer tokenizer = MakeTokenizer(vocabulary);
   EXPECT_THAT(ChatTemplate::OfFile(*file, *tokenizer).error().message,
-              HasSubstr("tokenizer.chat_template is absent"));
+              HasSubstr("a chat template in tokenizer.chat_template, found none"));
 
   vocabulary.String("tokenizer.chat_template", "a\n{% if %}");
   Bytes broken = vocabulary.Build();
