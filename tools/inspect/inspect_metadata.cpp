@@ -1,13 +1,11 @@
 #include "tools/inspect/inspect_metadata.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
-#include "base/counted.h"
-#include <vector>
 
+#include "base/counted.h"
 #include "tools/terminal/console.h"
 
 namespace kvant::tools {
@@ -89,13 +87,18 @@ std::string ValueText(const formats::GgufValue& value) {
     return json.is_string() ? Shorten(Visible(json.get<std::string>()))
                             : ElementText(json, value.type);
   }
-  std::vector<std::string> elements;
+  // Whole elements, as many as fit.
   const formats::GgufType type = std::get<formats::GgufArray>(value.value).type;
-  for (const Json& element : json["first"]) elements.push_back(ElementText(element, type));
+  std::string shown;
+  uint64_t elements = 0;
+  for (const Json& element : json["first"]) {
+    const std::string text = Shorten(ElementText(element, type));
+    if (elements > 0 && shown.size() + text.size() + 2 > kTextShown) break;
+    shown += (elements++ > 0 ? ", " : "") + text;
+  }
   const uint64_t count = json["count"].get<uint64_t>();
-  return Shorten(fmt::format("[{}{}]", fmt::join(elements, ", "),
-                             count > elements.size() ? ", …" : "")) +
-         fmt::format(" {} {}", count, json["type"].get<std::string>());
+  return fmt::format("[{}{}] {} {}", shown, count > elements ? ", …" : "", count,
+                     json["type"].get<std::string>());
 }
 
 }  // namespace
