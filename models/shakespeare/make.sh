@@ -16,7 +16,7 @@ shift 2
 "$python" "$here/train.py" "$work/data" "$work/run" "$@"
 cp "$work/run/loss.svg" "$here/loss.svg"
 
-"$kvant" convert "$work/run/best" "$here/shakespeare-bf16.gguf" --type bf16
+"$kvant" convert "$work/run/best" "$here/shakespeare-bf16.gguf" --type bf16 --name Shakespeare
 for type in Q8_0 Q6_K Q5_K_M Q5_K_S Q4_K_M Q4_K_S Q4_0 IQ4_XS Q3_K_M Q2_K; do
   "$kvant" quantize "$here/shakespeare-bf16.gguf" "$work/shakespeare-$type.gguf" "$type"
 done
