@@ -47,7 +47,6 @@ constexpr HfFamily kHf[] = {{
 }  // namespace
 
 extern const Family kFamily;
-const Family kFamily = {
-    .name = kName, .models = "Hunyuan, the dense models", .read = Read, .hf = kHf};
+const Family kFamily = {.name = kName, .models = "Hunyuan (dense)", .read = Read, .hf = kHf};
 
 }  // namespace kvant::arch::hunyuan_dense
