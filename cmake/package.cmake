@@ -18,9 +18,13 @@ if(TARGET kvant_cli AND KVANT_PYTHON AND NOT CMAKE_CROSSCOMPILING AND NOT KVANT_
     FILES_MATCHING PATTERN *.1)
 endif()
 
-# The documents, as the README has links to them.
-install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT common
-  FILES_MATCHING REGEX "\\.(md|svg)$")
+# The documents and all that they have links to, in folders as they are here.
+install(FILES ARCHITECTURE.md STYLE.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT common)
+install(DIRECTORY docs bench models DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT common
+  FILES_MATCHING REGEX "\\.(md|svg)$" PATTERN results/*.csv
+  PATTERN reference EXCLUDE PATTERN compare* EXCLUDE PATTERN problems EXCLUDE)
+install(DIRECTORY examples findings DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT common
+  FILES_MATCHING REGEX "\\.(md|c|cpp|py|sh|bash)$")
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME kvant)

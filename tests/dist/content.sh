@@ -81,6 +81,20 @@ for file in share/bash-completion/completions/kvant share/zsh/site-functions/_kv
   share/doc/kvant/copyright include/kvant/kvant.h; do
   [[ -s ${root[0]}/$file ]] || wrong "no $file"
 done
+python3 - "$source/tests/docs" "${root[0]}/share/doc/kvant" <<'EOF' >"$work/links" || wrong "links: $(cat "$work/links")"
+import sys
+from pathlib import Path
+
+sys.path.insert(0, sys.argv[1])
+import check_docs
+import markdown
+
+root = Path(sys.argv[2])
+pages = {path.resolve(): markdown.Page(path.read_text(encoding="utf-8")) for path in root.rglob("*.md")}
+wrong = [f"{path}:{line}: {what}" for path in pages for line, what in check_docs.check_links(root, path, pages)]
+print(*wrong, sep="\n")
+sys.exit(bool(wrong) or not pages)
+EOF
 for name in fmt pcre2 utf8proc xxhash nlohmann-json cli11 libstdc++; do
   grep -qiE 'copyright|license' "${root[0]}/share/doc/kvant/licenses/$name" || wrong "no license: $name"
 done
