@@ -1,4 +1,6 @@
 // The calls of kvant/kvant_runner.h on runners as a whole: options, steps, scores, files, sources.
+#include <iterator>
+
 #include "engine/capi/handles.h"
 #include "engine/evaluate/text_scores.h"
 #include "kvant/memory_plan.h"
@@ -45,7 +47,7 @@ Result<SessionOptions> ReadOptions(const kvant_runner_options* given) {
   KVANT_ASSIGN(const auto in, ReadStruct(given, InC({}), "runner options"));
   SessionOptions out;
   const auto take = [](int32_t number, const char* name, auto& type) -> Status {
-    KVANT_TRY(CheckChoice(number, KVANT_Q8, name));
+    KVANT_TRY(CheckChoice(number, std::ssize(AllKvTypes()) - 1, name));
     type = static_cast<KvType>(number);
     return {};
   };

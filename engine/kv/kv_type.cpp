@@ -16,6 +16,15 @@ constexpr std::array<KvType, sizeof...(Formats)> TypesOf(cpu::KvFormatTypes<Form
 }
 constexpr std::array kTypes = TypesOf(cpu::KvFormatList());
 
+// Files and the C API have types as their numbers, and read none that the list lacks.
+constexpr bool AreNumbered() {
+  for (size_t i = 0; i < kTypes.size(); ++i) {
+    if (static_cast<size_t>(kTypes[i]) != i) return false;
+  }
+  return true;
+}
+static_assert(AreNumbered());
+
 }  // namespace
 
 std::span<const KvType> AllKvTypes() { return kTypes; }

@@ -19,16 +19,17 @@ enum class KvType : uint8_t {
   kQ8,
 };
 
+// In the order of their numbers, which begin at 0.
 std::span<const KvType> AllKvTypes();
 
-// "f32", "f16" or "q8".
+// "f16" for kF16.
 std::string_view KvTypeName(KvType type);
 
 // "f32, f16 or q8"
 std::string KvTypeNames(std::span<const KvType> types = AllKvTypes());
 
-// Reads the names of KvTypeName, and "q8_0", which is what llama.cpp calls its nearest kind of
-// "q8".
+// Reads the names of KvTypeName, and the names that llama.cpp has for its nearest kinds: "q8_0" for
+// kQ8.
 Result<KvType> ParseKvType(std::string_view name);
 
 }  // namespace kvant

@@ -13,7 +13,7 @@ from .errors import KvantError
 from .model import Model, Path, Tokens, path_bytes
 from .sampling import Sampler
 
-KV_TYPES = {"f32": c.F32, "f16": c.F16, "q8": c.Q8, "q8_0": c.Q8}
+KV_TYPES = {"f32": c.F32, "f16": c.F16, "q8": c.Q8, "q8_0": c.Q8}  # of several names the first is our own
 LAYOUTS = {"bhsd": c.BHSD, "kbhsd": c.KBHSD, "bkhsd": c.BKHSD}
 PINS = {"none": c.PIN_NONE, "cores": c.PIN_CORES}
 NUMA = {"none": c.NUMA_NONE, "distribute": c.NUMA_DISTRIBUTE, "isolate": c.NUMA_ISOLATE}
@@ -320,7 +320,7 @@ class Runner(Handle):
         """The options with every default filled in."""
         found = sized(c.kvant_runner_options)
         lib.kvant_runner_get_options(self.pointer, ctypes.byref(found))
-        names = {c.F32: "f32", c.F16: "f16", c.Q8: "q8"}
+        names = {number: name for name, number in reversed(list(KV_TYPES.items()))}
         out: Dict[str, Any] = {}
         for name, _ in found._fields_[1:]:
             value = getattr(found, name)

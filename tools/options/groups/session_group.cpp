@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <utility>
+#include <vector>
 
 #include "base/counted.h"
 #include "base/result.h"
@@ -26,6 +29,14 @@ std::function<Status(const std::string&)> TakeKvType(T* target) {
     KVANT_ASSIGN(*target, ParseKvType(text));
     return {};
   };
+}
+
+bool IsRotated(KvType type) { return cpu::KvTraitsOf(type).is_rotated; }
+
+std::string RotatedTypes() {
+  std::vector<KvType> types;
+  std::ranges::copy_if(AllKvTypes(), std::back_inserter(types), IsRotated);
+  return KvTypeNames(types);
 }
 
 // kvant run --log-file FILE: what cannot be written ends the log, not the run.
@@ -96,7 +107,8 @@ void SessionGroup::AddKvTypes(OptionList& list) {
       "For models with an encoder: type of the keys and values that the cache holds of a source",
       "as --kv-type");
   list.Flag("--no-kv-rotation", &no_kv_rotation,
-            "Store keys and values of type q8 without the rotation that spreads their outliers");
+            "Store keys and values of type " + RotatedTypes() +
+                " without the rotation that spreads their outliers");
   states.Add(list);
   offload.Add(list);
 }
@@ -134,9 +146,8 @@ Result<SessionOptions> SessionGroup::Options() const {
   options.k_type = k_type.value_or(kv_type);
   options.v_type = v_type.value_or(kv_type);
   options.source_k_type = options.source_v_type = source_kv_type;
-  const auto rotates = [](KvType type) { return cpu::KvTraitsOf(type).is_rotated; };
-  const bool rotated = rotates(options.k_type) || rotates(options.v_type) ||
-                       rotates(source_kv_type.value_or(options.k_type));
+  const bool rotated = IsRotated(options.k_type) || IsRotated(options.v_type) ||
+                       IsRotated(source_kv_type.value_or(options.k_type));
   const std::pair<bool, const char*> cached[] = {
       {no_kv_rotation, "--no-kv-rotation"},
       {states.type.has_value(), "--state-type"},
@@ -154,7 +165,8 @@ Result<SessionOptions> SessionGroup::Options() const {
     return MakeError(ErrorCode::kInvalid, "{}: not possible together with --no-kv-cache", name);
   }
   if (no_kv_rotation && !rotated) {
-    return MakeError(ErrorCode::kInvalid, "--no-kv-rotation: expected --kv-type q8 with it");
+    return MakeError(ErrorCode::kInvalid, "--no-kv-rotation: expected --kv-type {} with it",
+                     RotatedTypes());
   }
   if (log_file.has_value() && !log_kv) {
     return MakeError(ErrorCode::kInvalid, "--log-file: expected --log kv with it");
