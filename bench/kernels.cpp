@@ -142,8 +142,7 @@ ReadyProblem ReadyAttention(const KernelTable& kernels, const ProblemLine& line)
   shape.heads_per_kv = static_cast<int>(line["heads"]);
   shape.k_type = shape.v_type = *FindKvType(line.name);
   shape.cache_end = line["context"];
-  const auto bytes =
-      static_cast<size_t>(shape.cache_end * 2 * shape.k_dim) * KvNumberBytes(shape.k_type);
+  const size_t bytes = KvRowBytes(shape.k_type, shape.cache_end * 2 * shape.k_dim);
   constexpr size_t kBytes = 96u << 20;
   std::vector<std::shared_ptr<test::Cache>> caches;
   for (size_t i = 0; i * bytes < kBytes || i == 0; ++i) {

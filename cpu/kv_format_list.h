@@ -1,130 +1,68 @@
-// The formats of keys and values in the cache: an entry of the list per format. Each says, once,
-// where a number of a token lies, how many bytes a tile has, what a number is worth, and whether
-// tokens have scales; kernels for speed may walk the same places by strides. Formats are named by
-// KvType.
+// The formats of keys and values in the cache: a file of cpu/kv_formats/ and an entry of the list
+// per format. Each says, once, where a number of a token lies, how many bytes a tile has, what a
+// number is worth, and how many numbers share a scale; kernels for speed may walk the same places
+// by strides. Formats are named by KvType.
 //
-// Keys lie in tiles of kKeyTileTokens tokens, so that sixteen scores fill one vector without a
-// horizontal sum; values in tiles of kValueTileTokens tokens. A place is in bytes from the begin of
-// the tile that holds the token; `slot` is the token's number in it, `d` the number of the
-// dimension.
+// Numbers lie in tiles (cpu/kv_formats/tiles.h): `slot` is a token's number in its tile, `d` the
+// number of the dimension. A token's scales lie apart from the tiles, one after the other. A plain
+// row has a token's numbers in order of dimension, as in files.
 //
 // A format defines
 //   kType                              its number in interfaces and files
 //   kName, kOtherName                  in options and messages; another name that is understood
-//   kHasScales                         one float per token and head for each side
+//   kBits                              bits of a number in a plain row
+//   kHasScales, kNumbersPerScale       whether adjacent dimensions share a scale, and how many (0)
+//   kScaleBytes                        bytes of a scale
 //   kIsRotated                         vectors are rotated before they are stored, unless a session
 //                                      wants them as they are: so that outliers spread
 //   kDimMax                            dimensions of a head, at most
+//   kHasVectorKernels                  instruction sets have kernels for it; otherwise plain code
+//                                      (cpu/scalar) stores it and attends to it everywhere
 //   kOnDevice                          whether a CUDA device stores and reads it
-//   Number                             as a number is stored, without a scale
-//   KeyPlace(slot, d), KeyTileBytes(k_dim)
-//   ValuePlace(slot, d, v_dim), ValueTileBytes(v_dim)
-//   KeyDims(k_dim)                     dimensions that a key tile has places for
-//   KeyNumber(bytes), ValueNumber(bytes)   the number there, before its scale
+//   Number                             as a number is stored, without its scale
+//   KeyTileBytes(k_dim), ValueTileBytes(v_dim)
+//   KeyDims(k_dim)                     dimensions that a key tile has places for; those from k_dim
+//                                      on hold the number zero
+//   Key(tile, slot, d), PutKey(tile, slot, d, number)
+//   Value(tile, slot, d, v_dim), PutValue(tile, slot, d, v_dim, number)
+//   InRow(row, d), PutInRow(row, d, number)   in a plain row; put in order of dimension
+//   Decode(number)                     what it is worth before its scale: an int where there are
+//                                      scales, and else a float
 //   FromFloat(value)                   of formats without scales
-//   kKeyFlip                           what the first byte of a key's number is XORed with, to be
-//                                      as the same number of a value is
+//   kCodeMax                           of formats with scales: the code of the largest magnitude
+//                                      that shares the scale, at most 127
+//   LoadScale(bytes), StoreScale(bytes, scale)   of formats with scales; from 0 on, or NaN
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <limits>
 #include <string_view>
+#include <type_traits>
 
-#include "base/half.h"
+#include "cpu/kv_formats/floats.h"
+#include "cpu/kv_formats/int8.h"
+#include "cpu/kv_formats/tiles.h"
 #include "kvant/kv_type.h"
 
 namespace kvant::cpu {
 
-// Positions of a tile.
-inline constexpr int kKeyTileTokens = 16;
-inline constexpr int kValueTileTokens = 4;
-
-// Dimensions of a head that is stored as int8, at most.
-inline constexpr int kKvQ8DimMax = 1024;
-
-// Numbers as they are: keys [k_dim][16], values [4][v_dim].
-template <class NumberType>
-struct KvNumbers {
-  using Number = NumberType;
-  static constexpr std::string_view kOtherName = "";
-  static constexpr bool kHasScales = false;
-  static constexpr bool kIsRotated = false;
-  static constexpr int kDimMax = std::numeric_limits<int>::max();
-  static constexpr std::byte kKeyFlip{0};
-  static constexpr size_t KeyDims(size_t k_dim) { return k_dim; }
-  static constexpr size_t KeyPlace(size_t slot, size_t d) {
-    return (d * kKeyTileTokens + slot) * sizeof(Number);
-  }
-  static constexpr size_t ValuePlace(size_t slot, size_t d, size_t v_dim) {
-    return (slot * v_dim + d) * sizeof(Number);
-  }
-  static constexpr size_t KeyTileBytes(size_t k_dim) { return KeyPlace(0, k_dim); }
-  static constexpr size_t ValueTileBytes(size_t v_dim) {
-    return ValuePlace(kValueTileTokens, 0, v_dim);
-  }
-
- protected:
-  static Number Load(const std::byte* bytes) {
-    Number number;
-    std::memcpy(&number, bytes, sizeof number);
-    return number;
-  }
-};
-
-struct KvF32 : KvNumbers<float> {
-  static constexpr KvType kType = KvType::kF32;
-  static constexpr std::string_view kName = "f32";
-  static constexpr bool kOnDevice = false;
-  static float FromFloat(float value) { return value; }
-  static float KeyNumber(const std::byte* bytes) { return Load(bytes); }
-  static float ValueNumber(const std::byte* bytes) { return Load(bytes); }
-};
-
-struct KvF16 : KvNumbers<uint16_t> {
-  static constexpr KvType kType = KvType::kF16;
-  static constexpr std::string_view kName = "f16";
-  static constexpr bool kOnDevice = true;
-  // Clamped to the finite range, so that only NaN in gives a number that is not finite.
-  static uint16_t FromFloat(float value) {
-    constexpr float kMax = 65504.0f;
-    return F32ToF16(value != value ? value : std::clamp(value, -kMax, kMax));
-  }
-  static float KeyNumber(const std::byte* bytes) { return F16ToF32(Load(bytes)); }
-  static float ValueNumber(const std::byte* bytes) { return F16ToF32(Load(bytes)); }
-};
-
-// Codes with a scale per token: keys [k_dim / 4 rounded up][16][4] bytes code + 128, which is what
-// products of unsigned and signed bytes read, values [v_dim][4] signed bytes.
-struct KvInt8 {
-  using Number = int8_t;
-  static constexpr KvType kType = KvType::kQ8;
-  static constexpr std::string_view kName = "q8";
-  static constexpr std::string_view kOtherName = "q8_0";  // llama.cpp's nearest kind
-  static constexpr bool kHasScales = true;
-  static constexpr bool kIsRotated = true;
-  static constexpr int kDimMax = kKvQ8DimMax;
-  static constexpr bool kOnDevice = true;
-  static constexpr std::byte kKeyFlip{0x80};
-  static constexpr size_t KeyDims(size_t k_dim) { return (k_dim + 3) / 4 * 4; }
-  static constexpr size_t KeyPlace(size_t slot, size_t d) {
-    return (d / 4 * kKeyTileTokens + slot) * 4 + d % 4;
-  }
-  static constexpr size_t ValuePlace(size_t slot, size_t d, size_t /*v_dim*/) {
-    return d * kValueTileTokens + slot;
-  }
-  static constexpr size_t KeyTileBytes(size_t k_dim) { return KeyPlace(0, KeyDims(k_dim)); }
-  static constexpr size_t ValueTileBytes(size_t v_dim) { return ValuePlace(0, v_dim, v_dim); }
-  static int KeyNumber(const std::byte* bytes) { return static_cast<int>(*bytes) - 128; }
-  static int ValueNumber(const std::byte* bytes) { return static_cast<int8_t>(*bytes); }
-};
-
 template <class... Formats>
 struct KvFormatTypes {};
 
+// In the order of KvType.
 using KvFormatList = KvFormatTypes<KvF32, KvF16, KvInt8>;
+
+// Appends the formats that have vector kernels to `Kept`.
+template <class Kept, class... Formats>
+struct KvVectorFormatsOf {
+  using List = Kept;
+};
+template <class... Kept, class First, class... Rest>
+struct KvVectorFormatsOf<KvFormatTypes<Kept...>, KvFormatTypes<First, Rest...>>
+    : KvVectorFormatsOf<std::conditional_t<First::kHasVectorKernels, KvFormatTypes<Kept..., First>,
+                                           KvFormatTypes<Kept...>>,
+                        KvFormatTypes<Rest...>> {};
+using KvVectorFormatList = KvVectorFormatsOf<KvFormatTypes<>, KvFormatList>::List;
 
 template <class Visit, class First, class... Rest>
 constexpr decltype(auto) VisitKvFormatOf(KvFormatTypes<First, Rest...> /*list*/, KvType type,
@@ -141,33 +79,71 @@ constexpr decltype(auto) VisitKvFormat(KvType type, const Visit& visit) {
   return VisitKvFormatOf(KvFormatList(), type, visit);
 }
 
+// visit(Format()) in the kernels of an instruction set, which never see other formats.
+template <class Visit>
+constexpr decltype(auto) VisitKvVectorFormat(KvType type, const Visit& visit) {
+  return VisitKvFormatOf(KvVectorFormatList(), type, visit);
+}
+
 // A row of the list.
 struct KvTraits {
   KvType type;
   std::string_view name;
   std::string_view other_name;  // "": none
-  bool has_scales;
+  int bits;
+  int numbers_per_scale;
+  size_t scale_bytes;
   bool is_rotated;
   int dim_max;
+  bool has_vector_kernels;
   bool on_device;
+
+  // Bytes of `count` numbers of a token in a plain row, and of their scales.
+  constexpr size_t RowBytes(size_t count) const {
+    return (count * static_cast<size_t>(bits) + 7) / 8;
+  }
+  constexpr size_t ScaleBytes(size_t count) const {
+    if (numbers_per_scale == 0) return 0;
+    const auto each = static_cast<size_t>(numbers_per_scale);
+    return (count + each - 1) / each * scale_bytes;
+  }
 };
 
 template <class Format>
-inline constexpr KvTraits kKvTraits = {Format::kType,      Format::kName,      Format::kOtherName,
-                                       Format::kHasScales, Format::kIsRotated, Format::kDimMax,
-                                       Format::kOnDevice};
+inline constexpr KvTraits kKvTraits = {.type = Format::kType,
+                                       .name = Format::kName,
+                                       .other_name = Format::kOtherName,
+                                       .bits = Format::kBits,
+                                       .numbers_per_scale = Format::kNumbersPerScale,
+                                       .scale_bytes = Format::kScaleBytes,
+                                       .is_rotated = Format::kIsRotated,
+                                       .dim_max = Format::kDimMax,
+                                       .has_vector_kernels = Format::kHasVectorKernels,
+                                       .on_device = Format::kOnDevice};
 
 constexpr const KvTraits& KvTraitsOf(KvType type) {
   return VisitKvFormat(type,
                        []<class Format>(Format) -> const KvTraits& { return kKvTraits<Format>; });
 }
 
-constexpr bool KvHasScales(KvType type) { return KvTraitsOf(type).has_scales; }
+constexpr bool KvHasScales(KvType type) { return KvTraitsOf(type).numbers_per_scale != 0; }
 
-// Bytes of one number, without scales; of the tiles of one kv head.
-constexpr size_t KvNumberBytes(KvType type) {
-  return VisitKvFormat(type, []<class Format>(Format) { return sizeof(typename Format::Number); });
+// Bytes of a token's numbers in a plain row, and of its scales.
+constexpr size_t KvRowBytes(KvType type, int64_t dim) {
+  return KvTraitsOf(type).RowBytes(static_cast<size_t>(dim));
 }
+constexpr size_t KvScaleBytes(KvType type, int64_t dim) {
+  return KvTraitsOf(type).ScaleBytes(static_cast<size_t>(dim));
+}
+
+// The scale of number d among the scales of a token.
+template <class Format>
+float KvScaleOf(const void* scales, size_t d) {
+  return Format::LoadScale(static_cast<const std::byte*>(scales) +
+                           d / Format::kNumbersPerScale * Format::kScaleBytes);
+}
+
+// Bytes of the tiles of one kv head.
 constexpr size_t KvKeyTileBytes(KvType type, int k_dim) {
   return VisitKvFormat(type, [k_dim]<class Format>(Format) {
     return Format::KeyTileBytes(static_cast<size_t>(k_dim));

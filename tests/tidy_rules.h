@@ -37,6 +37,7 @@ inline const std::vector<std::string_view> kEngineOrder = {
 // all, and all know them.
 inline const std::map<std::string, std::set<std::string>> kCpuFolders = {
     {"cpu/kernels", {}},
+    {"cpu/kv_formats", {}},
     {"cpu/generic", {"cpu/kernels"}},
     {"cpu/scalar", {"cpu/kernels", "cpu/generic"}},
     {"cpu/avx2", {"cpu/kernels", "cpu/generic"}},

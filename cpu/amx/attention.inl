@@ -76,15 +76,16 @@ struct TileProducts {
   PositionRange wanted;  // what the unit sees of the span's segments, as offsets in the span
 
   void Begin(QueryTile& tile) {
-    VisitKvFormat(tile.task->k_type,
-                  [&]<class Format>(Format) { PackQueries<Format>(tile, panels); });
+    VisitKvVectorFormat(tile.task->k_type,
+                        [&]<class Format>(Format) { PackQueries<Format>(tile, panels); });
     std::memset(panels.zeros, 0, static_cast<size_t>(panels.value_tiles * kLineBytes));
   }
 
   void BeginSpan(const QueryTile& tile) {
-    VisitKvFormat(tile.task->k_type, [&]<class Format>(Format) { PackKeys<Format>(tile, panels); });
-    VisitKvFormat(tile.task->v_type,
-                  [&]<class Format>(Format) { PackValues<Format>(tile, panels); });
+    VisitKvVectorFormat(tile.task->k_type,
+                        [&]<class Format>(Format) { PackKeys<Format>(tile, panels); });
+    VisitKvVectorFormat(tile.task->v_type,
+                        [&]<class Format>(Format) { PackValues<Format>(tile, panels); });
   }
 
   void Score(const QueryTile& tile) {
@@ -93,7 +94,7 @@ struct TileProducts {
     wanted = Intersect(segments, SeenByAny(tile, tile.unit_first, tile.unit_count));
     wanted = {wanted.begin - tile.span_begin, wanted.end - tile.span_begin};
     if (wanted.empty()) return;
-    VisitKvFormat(tile.task->k_type, [&]<class Format>(Format) { ScoreOf<Format>(tile); });
+    VisitKvVectorFormat(tile.task->k_type, [&]<class Format>(Format) { ScoreOf<Format>(tile); });
   }
 
   // From sums of integers to products with scaled keys.
@@ -126,7 +127,7 @@ struct TileProducts {
       }
       return;
     }
-    VisitKvFormat(tile.task->v_type, [&]<class Format>(Format) {
+    VisitKvVectorFormat(tile.task->v_type, [&]<class Format>(Format) {
       if constexpr (Format::kHasScales) {
         WeighCodes(tile);
         ScaleQ8Sums(tile);

@@ -160,7 +160,7 @@ void PackKeys(const QueryTile& tile, const AttentionPanels& panels) {
       PackKeyTile<Format>(run.keys + offset, k_dim,
                           panels.keys + at / kKeyTileTokens * KeyTilesBytes<Format>(k_dim));
       if constexpr (Format::kHasScales) {
-        Store(panels.key_scales + at, Load(run.key_scales + token));
+        Store(panels.key_scales + at, Load(KeyScalesOf(run) + token));
       }
     }
   }

@@ -145,7 +145,7 @@ void ScoreUnit(const QueryTile& tile) {
       PositionRange positions = Intersect(segment.positions, SeenByAny(tile, first, count));
       if (positions.empty()) return;
       positions.begin = TileFloor(positions.begin);
-      VisitKvFormat(tile.task->k_type, [&]<class Format>(Format) {
+      VisitKvVectorFormat(tile.task->k_type, [&]<class Format>(Format) {
         if constexpr (Format::kHasScales) {
           ScoreQ8BlockOf(tile, first, count, packed, *segment.run, positions);
         } else {
@@ -260,7 +260,7 @@ void WeighUnit(const QueryTile& tile) {
   for (int s = 0; s < tile.segment_count; ++s) {
     const Segment& segment = tile.segments[s];
     ForEachBlockOf(tile, segment, [&](int first, int count, const float*) {
-      VisitKvFormat(tile.task->v_type, [&]<class Format>(Format) {
+      VisitKvVectorFormat(tile.task->v_type, [&]<class Format>(Format) {
         if constexpr (Format::kHasScales) {
           AddQ8SegmentOf(tile, first, count, segment);
         } else {

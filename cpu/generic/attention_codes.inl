@@ -16,7 +16,7 @@ inline void CopyValueScales(const QueryTile& tile, int row, const SeenOffsets& s
     if ((segment.rows >> row & 1) == 0) continue;
     const PositionRange positions = Intersect(segment.positions, tile.seen[row]);
     if (positions.empty()) continue;
-    const float* first = segment.run->value_scales - segment.run->first_position;
+    const float* first = ValueScalesOf(*segment.run) - segment.run->first_position;
     std::copy(first + positions.begin, first + positions.end,
               scales + (positions.begin - tile.span_begin));
   }

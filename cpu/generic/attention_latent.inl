@@ -163,7 +163,7 @@ void AddQ8ValueScores(const QueryTile& tile, int first, const KvRun& run, Positi
   const auto add = [&]<int kCount>(std::integral_constant<int, kCount>, int64_t token) {
     AddQ8ValueProducts<kQueries, kCount>(
         tile, first, reinterpret_cast<const int8_t*>(run.values) + token * v_dim,
-        run.value_scales + token, run.count - token,
+        ValueScalesOf(run) + token, run.count - token,
         tile.ScoresOf(first) + (run.first_position + token - tile.span_begin));
   };
   int64_t token = (positions.begin - run.first_position) / kValueTileTokens * kValueTileTokens;
@@ -177,7 +177,7 @@ void AddQ8ValueScores(const QueryTile& tile, int first, const KvRun& run, Positi
 template <int kQueries>
 void AddValueScoresOfBlock(const QueryTile& tile, int first, const Segment& segment,
                            PositionRange positions) {
-  VisitKvFormat(tile.task->v_type, [&]<class Format>(Format) {
+  VisitKvVectorFormat(tile.task->v_type, [&]<class Format>(Format) {
     if constexpr (Format::kHasScales) {
       AddQ8ValueScores<kQueries>(tile, first, *segment.run, positions);
     } else {

@@ -57,7 +57,7 @@ void ScoreQ8Block(const QueryTile& tile, int first, const float* packed, const K
     const int64_t token = p - run.first_position;
     ScoreQ8KeyTiles<kQueries, kCount>(
         reinterpret_cast<const int32_t*>(packed), tile.query_sum + first, dims4,
-        reinterpret_cast<const uint8_t*>(run.keys) + token * dims4 * 4, run.key_scales + token,
+        reinterpret_cast<const uint8_t*>(run.keys) + token * dims4 * 4, KeyScalesOf(run) + token,
         tile.ScoresOf(first) + (p - tile.span_begin));
   };
   int64_t p = positions.begin;

@@ -144,7 +144,7 @@ void SoftmaxQuery(const QueryTile& tile, int query, const SeenOffsets& seen,
   const Exponents exponents = {Broadcast(largest == -INFINITY ? 0.0f : largest), Broadcast(factor)};
   const int place = query - tile.unit_first;
   tile.span_max[place] = largest * factor;
-  tile.span_total[place] = VisitKvFormat(tile.task->v_type, [&]<class Format>(Format) {
+  tile.span_total[place] = VisitKvVectorFormat(tile.task->v_type, [&]<class Format>(Format) {
     // Codes are rounded to 2^-16 of the largest.
     constexpr int kErrorBits = Format::kHasScales ? 18 : 28;
     return WeighScores<kErrorBits>(scores, seen.steps, exponents,

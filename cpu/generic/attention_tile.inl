@@ -53,6 +53,14 @@ inline F32 LoadElementsPartial(const uint16_t* source, int64_t count) {
   return LoadF16Partial(source, count);
 }
 
+// The scales of q8 keys and values, one for each token of a run.
+inline const float* KeyScalesOf(const KvRun& run) {
+  return static_cast<const float*>(run.key_scales);
+}
+inline const float* ValueScalesOf(const KvRun& run) {
+  return static_cast<const float*>(run.value_scales);
+}
+
 // Positions [begin, end); empty where end <= begin.
 struct PositionRange {
   int64_t begin;

@@ -20,13 +20,13 @@ inline void StoreNumbers(uint16_t* to, F32 numbers, int64_t count) {
 }
 
 void StoreKey(const float* key, int64_t k_dim, KvType element, int slot, std::byte* tile,
-              float* scale) {
-  VisitKvFormat(element, [&]<class Format>(Format) {
+              void* scales) {
+  VisitKvVectorFormat(element, [&]<class Format>(Format) {
     using Number = typename Format::Number;
     const size_t row = static_cast<size_t>(slot);
     if constexpr (Format::kHasScales) {
       int8_t codes[kKvQ8DimMax];
-      *scale = QuantizeVector(key, k_dim, codes);
+      *static_cast<float*>(scales) = QuantizeVector(key, k_dim, codes);
       uint8_t* column = reinterpret_cast<uint8_t*>(tile + Format::KeyPlace(row, 0));
       const int64_t dims = static_cast<int64_t>(Format::KeyDims(static_cast<size_t>(k_dim)));
       for (int64_t d = 0; d < dims; d += 4) {  // four lie side by side
@@ -47,15 +47,15 @@ void StoreKey(const float* key, int64_t k_dim, KvType element, int slot, std::by
 }
 
 void StoreValue(const float* value, int64_t v_dim, KvType element, int slot, std::byte* tile,
-                float* scale) {
-  VisitKvFormat(element, [&]<class Format>(Format) {
+                void* scales) {
+  VisitKvVectorFormat(element, [&]<class Format>(Format) {
     using Number = typename Format::Number;
     const size_t dims = static_cast<size_t>(v_dim);
     Number* numbers =
         reinterpret_cast<Number*>(tile + Format::ValuePlace(static_cast<size_t>(slot), 0, dims));
     if constexpr (Format::kHasScales) {
       int8_t codes[kKvQ8DimMax];
-      *scale = QuantizeVector(value, v_dim, codes);
+      *static_cast<float*>(scales) = QuantizeVector(value, v_dim, codes);
       constexpr int64_t kStride = Format::ValuePlace(0, 1, 1);
       for (int64_t d = 0; d < v_dim; ++d) numbers[d * kStride] = codes[d];
     } else {

@@ -25,13 +25,14 @@ enum class KeyForm : uint8_t {
 
 // A run of cached positions of one kv head that lie contiguously in memory.
 struct KvRun {
-  const std::byte* keys;                // key tiles, the first starts at first_position
-  const std::byte* values;              // value tiles, the first starts at first_position
-  int64_t first_position;               // multiple of kKeyTileTokens
-  int64_t count;                        // tokens; the rest of the last tile may hold anything
-  const float* key_scales = nullptr;    // [count rounded up to whole tiles] for q8 keys
-  const float* value_scales = nullptr;  // [count] for q8 values
-  uint64_t rows = ~uint64_t{0};         // bit r: the task's row r (modulo 64) may see it
+  const std::byte* keys;    // key tiles, the first starts at first_position
+  const std::byte* values;  // value tiles, the first starts at first_position
+  int64_t first_position;   // multiple of kKeyTileTokens
+  int64_t count;            // tokens; the rest of the last tile may hold anything
+  // KvScaleBytes for each token, of formats with scales; of keys rounded up to whole tiles.
+  const void* key_scales = nullptr;
+  const void* value_scales = nullptr;
+  uint64_t rows = ~uint64_t{0};  // bit r: the task's row r (modulo 64) may see it
 };
 
 // Positions that the rows of a task whose bits are set do not see, although runs hold them. Their
@@ -82,16 +83,16 @@ inline int64_t FirstInWindow(WindowKind kind, int64_t window, int64_t position) 
 // out = softmax(s over the visible positions) . v, s = cap(scale * q . k) + slope[h] * (p - o[r])
 // + bias[h](p - o[r]), visible = { p : p <= position[r] and p >= FirstInWindow(window_kind, window,
 // position[r]) }, less the hidden ones; o is `origins`. A sink is one more score without a value.
-// Products with q8 codes are exact integers: queries meet q8 keys as q8 vectors, and the weights of
-// a softmax span, relative to the largest and each times the scale of its value, meet q8 values as
-// codes. The code kKvWeightCodeMax stands for the weight 1 and the largest scale that the row sees
-// in the span, so a value whose scale is 2^n times that of others takes n of their weights' 15
-// bits. A position whose weight underflows to 0 may count as hidden where values are q8, even if
-// the scale of its value is NaN.
+// Products with codes are exact integers for all numbers that share a scale: queries meet codes of
+// keys as q8 vectors, and the weights of a softmax span, relative to the largest and each times the
+// scale of its value, meet codes of values as codes. The code kKvWeightCodeMax stands for the
+// weight 1 and the largest scale that the row sees in the span, so a value whose scale is 2^n times
+// that of others takes n of their weights' 15 bits. A position whose weight underflows to 0 may
+// count as hidden where values have scales, even if the scale of its value is NaN.
 //
 // In KeyForm::kValueFirst q . k is a sum of two products: the query's first v_dim values meet the
-// position's value, and the others meet the key tiles. Either product is one of q8 codes where the
-// cached side is q8.
+// position's value, and the others meet the key tiles. Either product is one of codes where the
+// cached side has scales.
 struct AttentionTask {
   const float* queries;      // [rows][heads_per_kv] vectors of query_dim() floats
   int64_t query_row_stride;  // floats between rows; heads of one row are query_dim() apart

@@ -83,16 +83,19 @@ struct KernelTable {
   // that divides dim. Twice is the identity up to rounding. It spreads outliers before quantizing.
   void (*rotate)(float* vectors, int64_t n_vectors, int64_t dim);
 
-  // Writes one token's key (k_dim floats) as column `slot` (0..15) of a key tile, and the scale of
-  // a q8 key. F16 is rounded to nearest even and clamped to the finite range.
+  // store_key, store_value and attention take types for which KernelsFor (cpu/kv_kernels.h) gives
+  // this table.
+  //
+  // Writes one token's key (k_dim floats) as column `slot` (0..15) of a key tile, and its scales
+  // where the format has some. F16 is rounded to nearest even and clamped to the finite range.
   void (*store_key)(const float* key, int64_t k_dim, KvType type, int slot, std::byte* tile,
-                    float* scale);
+                    void* scales);
 
-  // Writes one token's value (v_dim floats) as token `slot` (0..3) of a value tile, and the scale
-  // of a q8 value.
+  // Writes one token's value (v_dim floats) as token `slot` (0..3) of a value tile, and its scales.
   void (*store_value)(const float* value, int64_t v_dim, KvType type, int slot, std::byte* group,
-                      float* scale);
+                      void* scales);
 
+  // The bytes suffice for the scalar table's attention, too.
   size_t (*attention_scratch_bytes)(int64_t rows, int heads_per_kv, int k_dim, int v_dim,
                                     KeyForm key_form);
   void (*attention)(const AttentionTask& task);

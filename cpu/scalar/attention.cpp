@@ -14,6 +14,9 @@
 namespace kvant::cpu::scalar {
 namespace {
 
+// The largest code of a query that meets codes.
+constexpr int kQueryCodeMax = 127;
+
 // A query and the row it belongs to.
 struct Query {
   const AttentionTask& task;
@@ -52,9 +55,31 @@ template <class Format>
 auto Value(const AttentionTask& task, const KvRun& run, int64_t token, int64_t d) {
   const size_t t = static_cast<size_t>(token);
   const std::byte* group = run.values + ValueTileOffset(task.v_type, task.v_dim, t);
-  return Format::ValueNumber(group + Format::ValuePlace(t % kValueTileTokens,
-                                                        static_cast<size_t>(d),
-                                                        static_cast<size_t>(task.v_dim)));
+  return Format::Decode(Format::Value(group, t % kValueTileTokens, static_cast<size_t>(d),
+                                      static_cast<size_t>(task.v_dim)));
+}
+
+// The scales of a token, among the scales of a run.
+const std::byte* ScalesAt(const void* scales, KvType type, int dim, int64_t token) {
+  return static_cast<const std::byte*>(scales) +
+         static_cast<size_t>(token) * KvScaleBytes(type, dim);
+}
+
+// The product of a query's codes and the codes of a key or value, number(d), times the scales of
+// those: an exact integer for all codes that share a scale.
+template <class Format, class Number>
+float CodeProduct(const QuantizedVector& codes, int64_t dims, const std::byte* scales,
+                  const Number& number) {
+  float product = 0.0f;
+  for (int64_t begin = 0; begin < dims; begin += Format::kNumbersPerScale) {
+    int dot = 0;
+    const int64_t end = std::min<int64_t>(dims, begin + Format::kNumbersPerScale);
+    for (int64_t d = begin; d < end; ++d) dot += codes[d] * number(d);
+    const float part =
+        static_cast<float>(dot) * KvScaleOf<Format>(scales, static_cast<size_t>(begin));
+    product = begin == 0 ? part : product + part;
+  }
+  return product;
 }
 
 // The product of a query's first part and a value, times the task's scale.
@@ -62,11 +87,9 @@ float ValueProduct(const Query& query, const KvRun& run, int64_t token) {
   const AttentionTask& task = query.task;
   return VisitKvFormat(task.v_type, [&]<class Format>(Format) {
     if constexpr (Format::kHasScales) {
-      int dot = 0;
-      for (int64_t d = 0; d < task.v_dim; ++d) {
-        dot += query.latent_codes[d] * Value<Format>(task, run, token, d);
-      }
-      return static_cast<float>(dot) * run.value_scales[token] *
+      const std::byte* scales = ScalesAt(run.value_scales, task.v_type, task.v_dim, token);
+      const auto number = [&](int64_t d) { return Value<Format>(task, run, token, d); };
+      return CodeProduct<Format>(query.latent_codes, task.v_dim, scales, number) *
              (query.latent_codes.scale() * task.scale);
     } else {
       float lanes[kSumLanes] = {};
@@ -93,12 +116,12 @@ float TileProduct(const Query& query, const KvRun& run, int64_t position) {
   const size_t slot = token % kKeyTileTokens;
   return VisitKvFormat(task.k_type, [&]<class Format>(Format) {
     const auto number = [&](int64_t d) {
-      return Format::KeyNumber(tile + Format::KeyPlace(slot, static_cast<size_t>(d)));
+      return Format::Decode(Format::Key(tile, slot, static_cast<size_t>(d)));
     };
     if constexpr (Format::kHasScales) {
-      int dot = 0;
-      for (int64_t d = 0; d < task.k_dim; ++d) dot += query.codes[d] * number(d);
-      return static_cast<float>(dot) * run.key_scales[token];
+      const std::byte* scales =
+          ScalesAt(run.key_scales, task.k_type, task.k_dim, static_cast<int64_t>(token));
+      return CodeProduct<Format>(query.codes, task.k_dim, scales, number);
     } else {
       float dot = 0.0f;
       for (int64_t d = 0; d < task.k_dim; ++d) dot = std::fma(query.values[d], number(d), dot);
@@ -155,15 +178,21 @@ void WeighValues(const Query& query, SeenPositions& seen, Partial& span) {
   });
 }
 
-// Weights times the scales of their values become integers, relative to the largest scale.
+// The sums of dimensions [begin, end), whose codes share scales. Weights times these scales become
+// integers, relative to the largest scale.
 template <class Format>
-void WeighCodes(const Query& query, SeenPositions& seen, Partial& span) {
+void WeighCodes(const Query& query, SeenPositions& seen, int64_t begin, int64_t end,
+                Partial& span) {
   const AttentionTask& task = query.task;
-  constexpr float kCodeMax = kKvWeightCodeMax;
+  const auto scale_of = [&](const KvRun& run, int64_t token) {
+    return KvScaleOf<Format>(ScalesAt(run.value_scales, task.v_type, task.v_dim, token),
+                             static_cast<size_t>(begin));
+  };
+  constexpr float kWeightMax = kKvWeightCodeMax;
   float largest = 0.0f;
   float taint = 0.0f;  // NaN where a value was not finite
   ForEachPosition(query, seen.begin, seen.end, [&](const KvRun& run, int64_t position) {
-    const float scale = run.value_scales[position - run.first_position];
+    const float scale = scale_of(run, position - run.first_position);
     if (std::isfinite(scale)) {
       largest = std::max(largest, scale);
     } else if (seen[position] != 0.0f) {
@@ -171,21 +200,21 @@ void WeighCodes(const Query& query, SeenPositions& seen, Partial& span) {
     }
   });
   const bool vanishes = largest < 0x1p-100f;
-  const float inverse = vanishes ? 0.0f : kCodeMax / largest;
-  const float step = (vanishes ? 0.0f : largest / kCodeMax) + taint;
-  std::vector<int> dots(static_cast<size_t>(task.v_dim), 0);
+  const float inverse = vanishes ? 0.0f : kWeightMax / largest;
+  const float step = (vanishes ? 0.0f : largest / kWeightMax) + taint;
+  std::vector<int> dots(static_cast<size_t>(end - begin), 0);
   ForEachPosition(query, seen.begin, seen.end, [&](const KvRun& run, int64_t position) {
     const int64_t token = position - run.first_position;
-    const float code_scale =
-        std::isfinite(run.value_scales[token]) ? run.value_scales[token] * inverse : 0.0f;
+    const float scale = scale_of(run, token);
+    const float code_scale = std::isfinite(scale) ? scale * inverse : 0.0f;
     const float rounded = std::fma(seen[position], code_scale, 0x1.8p23f) - 0x1.8p23f;
     const int code = std::isfinite(rounded) ? static_cast<int>(rounded) : 0;
-    for (int64_t d = 0; d < task.v_dim; ++d) {
-      dots[static_cast<size_t>(d)] += code * Value<Format>(task, run, token, d);
+    for (int64_t d = begin; d < end; ++d) {
+      dots[static_cast<size_t>(d - begin)] += code * Value<Format>(task, run, token, d);
     }
   });
-  for (int64_t d = 0; d < task.v_dim; ++d) {
-    span.sums[d] = static_cast<float>(dots[static_cast<size_t>(d)]) * step;
+  for (int64_t d = begin; d < end; ++d) {
+    span.sums[d] = static_cast<float>(dots[static_cast<size_t>(d - begin)]) * step;
   }
 }
 
@@ -217,7 +246,10 @@ void AttendSpan(const Query& query, int64_t begin, int64_t end, Partial& span) {
     });
     span.total = SumLanes(lanes);
     if constexpr (Format::kHasScales) {
-      WeighCodes<Format>(query, seen, span);
+      for (int64_t begin = 0; begin < task.v_dim; begin += Format::kNumbersPerScale) {
+        const int64_t some = std::min<int64_t>(Format::kNumbersPerScale, task.v_dim - begin);
+        WeighCodes<Format>(query, seen, begin, begin + some, span);
+      }
     } else {
       WeighValues<Format>(query, seen, span);
     }
@@ -319,8 +351,9 @@ void ForEachQuery(const AttentionTask& task, bool quantize, const Visit& visit) 
       const bool codes = quantize && KvHasScales(task.k_type);
       const bool latent_codes =
           quantize && task.key_form == KeyForm::kValueFirst && KvHasScales(task.v_type);
-      visit(Query{task, values, row, head, QuantizedVector(values, codes ? task.k_dim : 0), latent,
-                  QuantizedVector(latent, latent_codes ? task.v_dim : 0)});
+      visit(Query{task, values, row, head,
+                  QuantizedVector(values, codes ? task.k_dim : 0, kQueryCodeMax), latent,
+                  QuantizedVector(latent, latent_codes ? task.v_dim : 0, kQueryCodeMax)});
     }
   }
 }

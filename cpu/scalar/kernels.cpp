@@ -94,39 +94,44 @@ void Rotate(float* vectors, int64_t n_vectors, int64_t dim) {
   }
 }
 
-// Calls store(d, number) with the numbers of a vector as a format has them, `padded` of them where
-// the last ones are zeros, and writes their scale.
+// Calls store(d, number) with the numbers of a vector as a format has them, and writes their
+// scales.
 template <class Format, class Store>
-void ForEachNumber(const float* values, int64_t count, int64_t padded, float* scale,
-                   const Store& store) {
+void ForEachNumber(const float* values, int64_t count, void* scales, const Store& store) {
   if constexpr (Format::kHasScales) {
-    const QuantizedVector codes(values, count);
-    *scale = codes.scale();
-    for (int64_t d = 0; d < padded; ++d) store(d, static_cast<int8_t>(d < count ? codes[d] : 0));
+    auto* scale = static_cast<std::byte*>(scales);
+    for (int64_t begin = 0; begin < count; begin += Format::kNumbersPerScale) {
+      const int64_t some = std::min<int64_t>(Format::kNumbersPerScale, count - begin);
+      const QuantizedVector codes(values + begin, some, Format::kCodeMax);
+      Format::StoreScale(scale, codes.scale());
+      scale += Format::kScaleBytes;
+      for (int64_t i = 0; i < some; ++i) {
+        store(static_cast<size_t>(begin + i), static_cast<typename Format::Number>(codes[i]));
+      }
+    }
   } else {
-    for (int64_t d = 0; d < count; ++d) store(d, Format::FromFloat(values[d]));
+    for (int64_t d = 0; d < count; ++d) store(static_cast<size_t>(d), Format::FromFloat(values[d]));
   }
 }
 
 void StoreKey(const float* key, int64_t k_dim, KvType element, int slot, std::byte* tile,
-              float* scale) {
+              void* scales) {
+  const auto column = static_cast<size_t>(slot);
+  const auto dims = static_cast<size_t>(k_dim);
   VisitKvFormat(element, [&]<class Format>(Format) {
-    const auto padded = static_cast<int64_t>(Format::KeyDims(static_cast<size_t>(k_dim)));
-    ForEachNumber<Format>(key, k_dim, padded, scale, [&](int64_t d, auto number) {
-      std::byte* place = tile + Format::KeyPlace(static_cast<size_t>(slot), static_cast<size_t>(d));
-      std::memcpy(place, &number, sizeof number);
-      *place ^= Format::kKeyFlip;
+    using Number = typename Format::Number;
+    ForEachNumber<Format>(key, k_dim, scales, [&](size_t d, Number number) {
+      Format::PutKey(tile, column, d, number);
     });
+    for (size_t d = dims; d < Format::KeyDims(dims); ++d) Format::PutKey(tile, column, d, Number());
   });
 }
 
 void StoreValue(const float* value, int64_t v_dim, KvType element, int slot, std::byte* group,
-                float* scale) {
+                void* scales) {
   VisitKvFormat(element, [&]<class Format>(Format) {
-    ForEachNumber<Format>(value, v_dim, v_dim, scale, [&](int64_t d, auto number) {
-      std::memcpy(group + Format::ValuePlace(static_cast<size_t>(slot), static_cast<size_t>(d),
-                                             static_cast<size_t>(v_dim)),
-                  &number, sizeof number);
+    ForEachNumber<Format>(value, v_dim, scales, [&](size_t d, typename Format::Number number) {
+      Format::PutValue(group, static_cast<size_t>(slot), d, static_cast<size_t>(v_dim), number);
     });
   });
 }

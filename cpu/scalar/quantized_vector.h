@@ -1,4 +1,4 @@
-// A key, value or query vector as int8 with one scale, in plain code: KvType::kQ8.
+// Numbers of a key, value or query vector as codes with one scale, in plain code.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,9 @@ namespace kvant::cpu::scalar {
 
 class QuantizedVector {
  public:
-  QuantizedVector(const float* values, int64_t count) : codes_(static_cast<size_t>(count), 0) {
+  // The largest magnitude becomes code_max, which is at most 127.
+  QuantizedVector(const float* values, int64_t count, int code_max)
+      : codes_(static_cast<size_t>(count), 0) {
     float absmax = 0.0f;
     for (int64_t i = 0; i < count; ++i) {
       if (!std::isfinite(values[i])) {
@@ -22,8 +24,9 @@ class QuantizedVector {
     }
     constexpr float kVanishing = 0x1p-110f;  // 127 divided by less may overflow
     if (absmax < kVanishing) return;
-    scale_ = absmax / 127.0f;
-    const float inverse = 127.0f / absmax;
+    const auto largest = static_cast<float>(code_max);
+    scale_ = absmax / largest;
+    const float inverse = largest / absmax;
     for (size_t i = 0; i < codes_.size(); ++i) {
       codes_[i] = static_cast<int>(std::nearbyint(values[i] * inverse));
     }

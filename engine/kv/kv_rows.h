@@ -25,19 +25,21 @@ struct CacheHead {
 // The table entry that holds a position, or null.
 const TableEntry* EntryAt(const BlockTable& table, int64_t position);
 
-// The stored values of a token that `entry` holds, bit for bit: `elements` are k_dim or v_dim
-// values of the group's type in order; `scale` is set for q8, and 0 else.
+// The stored values of a token that `entry` holds, bit for bit: `elements` are cpu::KvRowBytes of
+// k_dim or v_dim numbers of the group's type in order, `scales` their cpu::KvScaleBytes, unused
+// where the type has none.
 void ReadKeyRow(const Cache& cache, CacheHead at, const TableEntry& entry, int64_t position,
-                std::byte* elements, float* scale);
+                std::byte* elements, void* scales);
 void ReadValueRow(const Cache& cache, CacheHead at, const TableEntry& entry, int64_t position,
-                  std::byte* elements, float* scale);
+                  std::byte* elements, void* scales);
 void WriteKeyRow(const Cache& cache, CacheHead at, const TableEntry& entry, int64_t position,
-                 const std::byte* elements, float scale);
+                 const std::byte* elements, const void* scales);
 void WriteValueRow(const Cache& cache, CacheHead at, const TableEntry& entry, int64_t position,
-                   const std::byte* elements, float scale);
+                   const std::byte* elements, const void* scales);
 
 // Canonical elements as floats. Rows of a group with rotate_keys or rotate_values stay rotated.
-void DecodeRow(KvType type, const std::byte* elements, float scale, int64_t dim, float* values);
+void DecodeRow(KvType type, const std::byte* elements, const void* scales, int64_t dim,
+               float* values);
 
 // A token's place in a cache layer and head.
 struct Row {
@@ -64,8 +66,8 @@ struct RowMove {
 };
 
 // Moves a layer's rows: values as they are, keys rotated back by `distance` positions, which rounds
-// them once more (q8: quantizes them again). `frequencies` are the layer's [n_rot / 2] radians per
-// position; none where it has no rope: its keys then move as they are, to the bit.
+// them once more (with scales: quantizes them again). `frequencies` are the layer's [n_rot / 2]
+// radians per position; none where it has no rope: its keys then move as they are, to the bit.
 void MoveRows(const Cache& cache, const cpu::KernelTable& kernels, int layer, const RowMove& move,
               std::span<const float> frequencies, cpu::RopeStyle style);
 

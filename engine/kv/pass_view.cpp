@@ -212,10 +212,10 @@ PassView::Place PassView::PlaceOf(int layer, int head, int part, int64_t positio
   Place place;
   place.key_tile = block.keys + cpu::KeyTileOffset(shape.k_type, shape.k_dim, token);
   place.key_column = static_cast<int>(token % cpu::kKeyTileTokens);
-  place.key_scale = block.key_scales + token;
+  place.key_scales = block.key_scales + token * cpu::KvScaleBytes(shape.k_type, shape.k_dim);
   place.value_tile = block.values + cpu::ValueTileOffset(shape.v_type, shape.v_dim, token);
   place.value_column = static_cast<int>(token % cpu::kValueTileTokens);
-  place.value_scale = block.value_scales + token;
+  place.value_scales = block.value_scales + token * cpu::KvScaleBytes(shape.v_type, shape.v_dim);
   return place;
 }
 

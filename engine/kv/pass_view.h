@@ -67,10 +67,10 @@ class PassView {
   struct Place {
     std::byte* key_tile;
     int key_column;
-    float* key_scale;
+    std::byte* key_scales;
     std::byte* value_tile;
     int value_column;
-    float* value_scale;
+    std::byte* value_scales;
   };
   Place PlaceOf(int layer, int head, int part, int64_t position) const;
   // The block that it is in.

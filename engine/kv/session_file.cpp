@@ -19,21 +19,18 @@ static_assert(std::endian::native == std::endian::little,
 
 // ---- Rows of a block ----------------------------------------------------------------------------
 
-using ReadRow = void (*)(const Cache&, CacheHead, const TableEntry&, int64_t, std::byte*, float*);
+using ReadRow = void (*)(const Cache&, CacheHead, const TableEntry&, int64_t, std::byte*, void*);
 
 void PutRows(SectionWriter& out, const Cache& cache, CacheHead at, BlockId block, uint32_t rows,
              KvType type, int dim, ReadRow read) {
-  const size_t bytes = cpu::KvNumberBytes(type) * static_cast<size_t>(dim);
-  std::vector<std::byte> elements(bytes);
-  std::vector<float> scales;
+  std::vector<std::byte> elements(cpu::KvRowBytes(type, dim));
+  const size_t scale_bytes = cpu::KvScaleBytes(type, dim);
+  std::vector<std::byte> scales(rows * scale_bytes);
   for (uint32_t row = 0; row < rows; ++row) {
-    float scale = 0.0f;
-    read(cache, at, {0, block}, row, elements.data(), &scale);
-    out.PutBytes(elements.data(), bytes);
-    scales.push_back(scale);
+    read(cache, at, {0, block}, row, elements.data(), scales.data() + row * scale_bytes);
+    out.PutBytes(elements.data(), elements.size());
   }
-  const bool has_scales = cpu::VisitKvFormat(type, [](auto f) { return f.kHasScales; });
-  if (has_scales) out.PutBytes(scales.data(), rows * sizeof(float));
+  out.PutBytes(scales.data(), scales.size());
 }
 
 void PutBlock(SectionWriter& out, const Cache& cache, GroupId group, BlockId block, uint32_t rows) {

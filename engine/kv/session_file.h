@@ -14,8 +14,9 @@
 //             flagged, then per group that does not hold sources
 //             i64 first position, u32 entries and per entry i64 number, u32 index of the block
 //   blocks    per group: u32 number of blocks, each with its rows: u32 rows, then for each layer
-//             keys and values of each head as [rows][dim] numbers (f32, f16, or i8) and f32 scales
-//             [rows] for i8. Groups of sources have none here
+//             keys and values of each head as [rows] plain rows of numbers, and [rows] of scales
+//             where the type has some (cpu/kv_format_list.h): for q8 [rows][dim] bytes, and an f32
+//             each. Groups of sources have none here
 //   rows      version 2, where the header says so: for each source, for each group that holds
 //             sources, its blocks in order, each as above
 // Version 2 is that of models with an encoder, whose sequences may have sources; sequences of one

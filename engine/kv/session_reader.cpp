@@ -19,7 +19,7 @@ namespace {
 // ---- Rows of a block ----------------------------------------------------------------------------
 
 using WriteRow = void (*)(const Cache&, CacheHead, const TableEntry&, int64_t, const std::byte*,
-                          float);
+                          const void*);
 
 // One side, keys or values, of a block in one layer and head.
 struct Side {
@@ -28,29 +28,35 @@ struct Side {
   WriteRow write;
 };
 
-// The quantizer never gives a negative or an infinite scale. Every int8 is a valid value, and a NaN
+// The quantizer never gives a negative or an infinite scale. Every code is a valid value, and a NaN
 // scale is, too: rows of pruned positions may never have been written.
-Status CheckScale(const SectionReader& in, float scale) {
-  if (!(scale < 0.0f) && !std::isinf(scale)) return {};
-  return in.Corrupt(fmt::format("int8 row: expected a finite scale from 0 on, found {}", scale));
+Status CheckScales(const SectionReader& in, KvType type, std::span<const std::byte> scales) {
+  return cpu::VisitKvFormat(type, [&]<class Format>(Format) -> Status {
+    if constexpr (Format::kHasScales) {
+      for (size_t at = 0; at < scales.size(); at += Format::kScaleBytes) {
+        const float scale = Format::LoadScale(scales.data() + at);
+        if (!(scale < 0.0f) && !std::isinf(scale)) continue;
+        return in.Corrupt(fmt::format("{} row: expected a finite scale from 0 on, found {}",
+                                      Format::kName, scale));
+      }
+    }
+    return {};
+  });
 }
 
 Status GetRows(SectionReader& in, Cache& cache, CacheHead at, BlockId block, int64_t rows,
                const Side& side) {
   const size_t count = static_cast<size_t>(rows);
-  const size_t bytes = cpu::KvNumberBytes(side.type) * static_cast<size_t>(side.dim);
-  const bool has_scales = cpu::VisitKvFormat(side.type, [](auto f) { return f.kHasScales; });
+  const size_t bytes = cpu::KvRowBytes(side.type, side.dim);
+  const size_t scale_bytes = cpu::KvScaleBytes(side.type, side.dim);
   const std::byte* elements = nullptr;
   const std::byte* scales = nullptr;
   KVANT_TRY(in.GetSpan(count * bytes, &elements));
-  if (has_scales) KVANT_TRY(in.GetSpan(count * sizeof(float), &scales));
+  KVANT_TRY(in.GetSpan(count * scale_bytes, &scales));
+  KVANT_TRY(CheckScales(in, side.type, {scales, count * scale_bytes}));
   for (size_t row = 0; row < count; ++row) {
-    float scale = 0.0f;
-    if (has_scales) {
-      std::memcpy(&scale, scales + row * sizeof(float), sizeof scale);
-      KVANT_TRY(CheckScale(in, scale));
-    }
-    side.write(cache, at, {0, block}, static_cast<int64_t>(row), elements + row * bytes, scale);
+    side.write(cache, at, {0, block}, static_cast<int64_t>(row), elements + row * bytes,
+               scales + row * scale_bytes);
   }
   return {};
 }

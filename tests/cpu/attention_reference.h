@@ -53,10 +53,9 @@ class Cache {
       const int64_t count = std::min(length, shape.cache_end - begin);
       const size_t tiles = static_cast<size_t>(CeilDiv(count, kKeyTileTokens));
       const size_t groups = static_cast<size_t>(CeilDiv(count, kValueTileTokens));
-      const size_t value_bytes =
-          shape.v_type == KvType::kQ8
-              ? groups * KvValueTileBytes(shape.v_type, shape.v_dim)
-              : static_cast<size_t>(count * shape.v_dim) * KvNumberBytes(shape.v_type);
+      const size_t value_bytes = shape.v_type == KvType::kQ8
+                                     ? groups * KvValueTileBytes(shape.v_type, shape.v_dim)
+                                     : KvRowBytes(shape.v_type, count * shape.v_dim);
       Block& block = blocks_.emplace_back();
       block.keys = std::make_unique<GuardedArray<std::byte>>(
           tiles * KvKeyTileBytes(shape.k_type, shape.k_dim));

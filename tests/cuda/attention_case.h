@@ -277,7 +277,7 @@ inline void Case::StoreOne(const float* row, int position, int block) {
     const size_t slot = static_cast<size_t>(position % kBlockPositions);
     const auto check = [&](bool keys, Element element, int dim, const float* vector) {
       const KvType type = CpuElement(element);
-      const size_t bytes = static_cast<size_t>(dim * kBlockPositions) * cpu::KvNumberBytes(type);
+      const size_t bytes = cpu::KvRowBytes(type, dim * kBlockPositions);
       const std::byte* stored =
           blocks_.memory + static_cast<uint64_t>(block) * blocks_.block_bytes +
           (keys ? blocks_.keys : blocks_.values) + static_cast<uint64_t>(head) * bytes;
@@ -310,14 +310,13 @@ inline double Case::Key(int block, int head, int slot, int d) const {
   const size_t token = static_cast<size_t>(slot);
   const std::byte* bytes =
       blocks_.memory + static_cast<uint64_t>(block) * blocks_.block_bytes + blocks_.keys +
-      static_cast<uint64_t>(head) * static_cast<uint64_t>(kBlockPositions * shape_.k_dim) *
-          cpu::KvNumberBytes(type);
+      static_cast<uint64_t>(head) * cpu::KvRowBytes(type, kBlockPositions * shape_.k_dim);
   const auto* scales = reinterpret_cast<const float*>(
       blocks_.memory + static_cast<uint64_t>(block) * blocks_.block_bytes + blocks_.key_scales);
   return cpu::VisitKvFormat(type, [&]<class Format>(Format) {
     const double number =
-        Format::KeyNumber(bytes + cpu::KeyTileOffset(type, shape_.k_dim, token) +
-                          Format::KeyPlace(token % cpu::kKeyTileTokens, static_cast<size_t>(d)));
+        Format::Decode(Format::Key(bytes + cpu::KeyTileOffset(type, shape_.k_dim, token),
+                                   token % cpu::kKeyTileTokens, static_cast<size_t>(d)));
     return Format::kHasScales ? number * static_cast<double>(scales[head * kBlockPositions + slot])
                               : number;
   });
@@ -328,15 +327,13 @@ inline double Case::Value(int block, int head, int slot, int d) const {
   const size_t token = static_cast<size_t>(slot);
   const std::byte* bytes =
       blocks_.memory + static_cast<uint64_t>(block) * blocks_.block_bytes + blocks_.values +
-      static_cast<uint64_t>(head) * static_cast<uint64_t>(kBlockPositions * shape_.v_dim) *
-          cpu::KvNumberBytes(type);
+      static_cast<uint64_t>(head) * cpu::KvRowBytes(type, kBlockPositions * shape_.v_dim);
   const auto* scales = reinterpret_cast<const float*>(
       blocks_.memory + static_cast<uint64_t>(block) * blocks_.block_bytes + blocks_.value_scales);
   return cpu::VisitKvFormat(type, [&]<class Format>(Format) {
-    const double number = Format::ValueNumber(
-        bytes + cpu::ValueTileOffset(type, shape_.v_dim, token) +
-        Format::ValuePlace(token % cpu::kValueTileTokens, static_cast<size_t>(d),
-                           static_cast<size_t>(shape_.v_dim)));
+    const double number = Format::Decode(Format::Value(
+        bytes + cpu::ValueTileOffset(type, shape_.v_dim, token), token % cpu::kValueTileTokens,
+        static_cast<size_t>(d), static_cast<size_t>(shape_.v_dim)));
     return Format::kHasScales ? number * static_cast<double>(scales[head * kBlockPositions + slot])
                               : number;
   });

@@ -180,8 +180,9 @@ class Program {
         const TableEntry* entry = EntryAt(sequence.tables[group], position);
         Require(entry != nullptr);
         const std::array<std::byte, 4 * sizeof(float)> row{std::byte{1}};
-        WriteKeyRow(cache_, {layer, head}, *entry, position, row.data(), 1.0f);
-        WriteValueRow(cache_, {layer, head}, *entry, position, row.data(), 1.0f);
+        const float scale = 1.0f;
+        WriteKeyRow(cache_, {layer, head}, *entry, position, row.data(), &scale);
+        WriteValueRow(cache_, {layer, head}, *entry, position, row.data(), &scale);
       }
       const PassView::Work& work = view_.work(layer)[0];
       int64_t end = 0;

@@ -9,6 +9,7 @@
 #include "cpu/kernels/attention.h"
 #include "cpu/kernels/table.h"
 #include "cpu/kernels/token_count.h"
+#include "cpu/kv_kernels.h"
 #include "engine/graph/attention/attention_shares.h"
 #include "engine/graph/cut.h"
 #include "engine/kv/pass_view.h"
@@ -126,6 +127,10 @@ class CachedAttention {
     return fits ? SlicesOf(tasks, spans, shares) : 1;
   }
 
+  const cpu::KernelTable& KernelsOf(const cpu::AttentionTask& task) const {
+    return cpu::KernelsFor(parts_.kernels, task.k_type, task.v_type);
+  }
+
   // The kernel's task: queries and runs, and the scratch that the runs leave.
   cpu::AttentionTask KernelTask(const PassContext& pass, const Task& place,
                                 std::span<std::byte> scratch) const {
@@ -188,7 +193,8 @@ class CachedAttention {
   }
 
   void RunTask(const PassContext& pass, const Task& place, std::span<std::byte> scratch) const {
-    parts_.kernels.attention(KernelTask(pass, place, scratch));
+    const cpu::AttentionTask task = KernelTask(pass, place, scratch);
+    KernelsOf(task).attention(task);
     parts_.Finish(pass, place.work.first_row, place.work.rows, place.kv_head);
   }
 
@@ -203,13 +209,13 @@ class CachedAttention {
     task.slice.end = task.slice.first + spans * (slice.index + 1) / slice.count;
     task.slice.partials = reinterpret_cast<float*>(
         pass.shared.data() + static_cast<size_t>(slice.task) * TaskPartialBytes(pass));
-    parts_.kernels.attention(task);
+    KernelsOf(task).attention(task);
     std::atomic<int32_t>& arrived = pass.arrivals[static_cast<size_t>(slice.task)];
     if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < slice.count) return;
     arrived.store(0, std::memory_order_relaxed);
     task.slice.begin = task.slice.first;
     task.slice.end = task.slice.first + spans;
-    parts_.kernels.attention_merge(task);
+    KernelsOf(task).attention_merge(task);
     parts_.Finish(pass, place.work.first_row, place.work.rows, place.kv_head);
   }
 

@@ -267,6 +267,12 @@ class ExpandedAttentionNode final : public Node {
     if (stored.rotate_keys) kernels_.rotate(rotated, count, shape_.rope);
   }
 
+  // The scales of a token of a run.
+  static const std::byte* ScalesAt(const void* scales, KvType type, int64_t dims, int64_t token) {
+    return static_cast<const std::byte*>(scales) +
+           static_cast<size_t>(token) * cpu::KvScaleBytes(type, dims);
+  }
+
   void LoadLatents(KvType type, const cpu::KvRun& run, int64_t token, int64_t count,
                    float* latents) const {
     const int64_t dims = shape_.latent;
@@ -276,11 +282,13 @@ class ExpandedAttentionNode final : public Node {
           const std::byte* tile = run.values + cpu::ValueTileOffset(type, static_cast<int>(dims),
                                                                     static_cast<size_t>(t));
           const auto slot = static_cast<size_t>(t % cpu::kValueTileTokens);
+          const std::byte* scales = ScalesAt(run.value_scales, type, dims, t);
           float* row = latents + (t - token) * dims;
           for (int64_t d = 0; d < dims; ++d) {
-            const std::byte* number =
-                tile + Format::ValuePlace(slot, static_cast<size_t>(d), static_cast<size_t>(dims));
-            row[d] = run.value_scales[t] * static_cast<float>(Format::ValueNumber(number));
+            const auto at = static_cast<size_t>(d);
+            const int code =
+                Format::Decode(Format::Value(tile, slot, at, static_cast<size_t>(dims)));
+            row[d] = cpu::KvScaleOf<Format>(scales, at) * static_cast<float>(code);
           }
         }
       } else {
@@ -303,9 +311,11 @@ class ExpandedAttentionNode final : public Node {
         const auto slot = static_cast<size_t>(t % cpu::kKeyTileTokens);
         float* row = rotated + (t - token) * dims;
         for (int64_t d = 0; d < dims; ++d) {
-          const auto number = static_cast<float>(
-              Format::KeyNumber(tile + Format::KeyPlace(slot, static_cast<size_t>(d))));
-          row[d] = Format::kHasScales ? run.key_scales[t] * number : number;
+          const auto at = static_cast<size_t>(d);
+          row[d] = static_cast<float>(Format::Decode(Format::Key(tile, slot, at)));
+          if constexpr (Format::kHasScales) {
+            row[d] *= cpu::KvScaleOf<Format>(ScalesAt(run.key_scales, type, dims, t), at);
+          }
         }
       }
     });

@@ -9,6 +9,7 @@
 #include "cpu/kernels/matmul.h"
 #include "cpu/kernels/rope.h"
 #include "cpu/kernels/table.h"
+#include "cpu/kv_kernels.h"
 #include "engine/graph/attention/attention_shares.h"
 #include "engine/graph/attention/latent_nodes.h"
 #include "engine/kv/pass_view.h"
@@ -94,10 +95,11 @@ class LatentStoreNode final : public Node {
     if (pass.OnDevice(store_.cache_id)) return;
     const kv::PassView::Place place =
         pass.kv->PlaceOf(store_.cache_id, 0, part, pass.positions[static_cast<size_t>(row)]);
-    kernels_.store_key(key, shape_.rope, stored.k_type, place.key_column, place.key_tile,
-                       place.key_scale);
-    kernels_.store_value(value, shape_.latent, stored.v_type, place.value_column, place.value_tile,
-                         place.value_scale);
+    const cpu::KernelTable& kernels = cpu::KernelsFor(kernels_, stored.k_type, stored.v_type);
+    kernels.store_key(key, shape_.rope, stored.k_type, place.key_column, place.key_tile,
+                      place.key_scales);
+    kernels.store_value(value, shape_.latent, stored.v_type, place.value_column, place.value_tile,
+                        place.value_scales);
   }
 
   // Prepares some heads of a row.

@@ -9,6 +9,7 @@
 #include "cpu/kernels/matmul.h"
 #include "cpu/kernels/rope.h"
 #include "cpu/kernels/table.h"
+#include "cpu/kv_kernels.h"
 #include "engine/graph/activations.h"
 #include "engine/graph/attention/attention_nodes.h"
 #include "engine/graph/attention/attention_shape.h"
@@ -149,7 +150,7 @@ class RopeAndStoreNode final : public Node {
     if (!changes_.queries_only) rotate(heads.key, 1);
   }
 
-  // The Hadamard rotation of vectors that the cache stores as int8.
+  // The Hadamard rotation of vectors that the cache stores as codes.
   void TurnForCache(const PassContext& pass, const Heads& heads) const {
     if (!pass.kv->shape(cache_id_).rotate_keys) return;
     kernels_.rotate(heads.queries, shape_.HeadsPerKv(), shape_.k_dim);
@@ -164,10 +165,11 @@ class RopeAndStoreNode final : public Node {
     if (pass.OnDevice(cache_id_)) return;
     const kv::PassView::Place place =
         pass.kv->PlaceOf(cache_id_, heads.kv_head, part, pass.positions[static_cast<size_t>(row)]);
-    kernels_.store_key(heads.key, shape_.k_dim, stored.k_type, place.key_column, place.key_tile,
-                       place.key_scale);
-    kernels_.store_value(heads.value, shape_.v_dim, stored.v_type, place.value_column,
-                         place.value_tile, place.value_scale);
+    const cpu::KernelTable& kernels = cpu::KernelsFor(kernels_, stored.k_type, stored.v_type);
+    kernels.store_key(heads.key, shape_.k_dim, stored.k_type, place.key_column, place.key_tile,
+                      place.key_scales);
+    kernels.store_value(heads.value, shape_.v_dim, stored.v_type, place.value_column,
+                        place.value_tile, place.value_scales);
   }
 
   const cpu::KernelTable& kernels_;

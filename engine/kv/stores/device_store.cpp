@@ -128,8 +128,7 @@ OpenBlock DeviceStore::Open(size_t layer, size_t head, BlockId block, Access acc
   std::byte* keys = mirror.bytes.data();
   std::byte* values = keys + slab_.keys;
   std::byte* key_scales = values + slab_.values;
-  return OpenBlock({keys, values, reinterpret_cast<float*>(key_scales),
-                    reinterpret_cast<float*>(key_scales + slab_.key_scales)});
+  return OpenBlock({keys, values, key_scales, key_scales + slab_.key_scales});
 }
 
 }  // namespace kvant::kv

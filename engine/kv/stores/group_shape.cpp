@@ -12,12 +12,6 @@ namespace {
 // States of different blocks share no cache line.
 constexpr size_t kStateAlignment = 64;
 
-size_t ScaleBytes(KvType element) {
-  return cpu::VisitKvFormat(element, []<class Format>(Format) {
-    return Format::kHasScales ? kBlockTokens * sizeof(float) : 0;
-  });
-}
-
 }  // namespace
 
 bool GroupShape::holds_states() const { return policy == State::kName; }
@@ -27,8 +21,9 @@ SlabBytes GroupShape::slab() const {
     return {RoundUp(static_cast<size_t>(k_dim) * sizeof(float), kStateAlignment), 0, 0, 0};
   }
   return {cpu::KeyTileOffset(k_type, k_dim, kBlockTokens),
-          cpu::ValueTileOffset(v_type, v_dim, kBlockTokens), ScaleBytes(k_type),
-          ScaleBytes(v_type)};
+          cpu::ValueTileOffset(v_type, v_dim, kBlockTokens),
+          kBlockTokens * cpu::KvScaleBytes(k_type, k_dim),
+          kBlockTokens * cpu::KvScaleBytes(v_type, v_dim)};
 }
 
 uint64_t GroupShape::block_bytes() const {

@@ -22,7 +22,7 @@ enum class Commitment : uint8_t {
 struct SlabBytes {
   size_t keys;
   size_t values;
-  size_t key_scales;  // 0 unless int8
+  size_t key_scales;  // 0 where the format has none
   size_t value_scales;
   size_t total() const { return keys + values + key_scales + value_scales; }
 };

@@ -42,8 +42,7 @@ Lanes HostStore::LanesOf(size_t layer, size_t head) const {
   std::byte* key_scales = values + heads_ * lane_.values;
   std::byte* value_scales = key_scales + heads_ * lane_.key_scales;
   return {keys + head * lane_.keys, values + head * lane_.values,
-          reinterpret_cast<float*>(key_scales + head * lane_.key_scales),
-          reinterpret_cast<float*>(value_scales + head * lane_.value_scales), slab_};
+          key_scales + head * lane_.key_scales, value_scales + head * lane_.value_scales, slab_};
 }
 
 OpenBlock HostStore::Open(size_t layer, size_t head, BlockId block, Access /*access*/) {

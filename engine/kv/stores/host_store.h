@@ -1,7 +1,7 @@
 // Blocks in memory that the CPU reads, head-major:
 //   lane(layer, K|V, head) + block * slab,
 // so consecutive numbers are consecutive memory for a head and one sequence is one stream per head.
-// The layout inside a slab is that of cpu/kv_format_list.h; scales of int8 have lanes of their own.
+// The layout inside a slab is that of cpu/kv_format_list.h; scales have lanes of their own.
 // Memory is reserved for all blocks and committed when it is first written.
 #pragma once
 
@@ -18,15 +18,14 @@ namespace kvant::kv {
 struct Lanes {
   std::byte* keys;
   std::byte* values;
-  float* key_scales;
-  float* value_scales;
+  std::byte* key_scales;
+  std::byte* value_scales;
   SlabBytes slab;
 
   BlockPlace At(BlockId block) const {
     const size_t b = static_cast<size_t>(block);
-    return {keys + b * slab.keys, values + b * slab.values,
-            key_scales + b * slab.key_scales / sizeof(float),
-            value_scales + b * slab.value_scales / sizeof(float)};
+    return {keys + b * slab.keys, values + b * slab.values, key_scales + b * slab.key_scales,
+            value_scales + b * slab.value_scales};
   }
 };
 

@@ -23,8 +23,8 @@ class HostStore;
 struct BlockPlace {
   std::byte* keys;
   std::byte* values;
-  float* key_scales;  // [kBlockTokens]; undefined unless int8
-  float* value_scales;
+  std::byte* key_scales;  // [kBlockTokens]; undefined where the format has none
+  std::byte* value_scales;
 };
 
 enum class Access : uint8_t {

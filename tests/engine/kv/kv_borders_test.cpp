@@ -145,14 +145,13 @@ TEST(KvBorders, FreedBlocksArePoisonedWhenAskedFor) {
     const TableEntry entry = sequence.tables[GroupId{1}].entries[0];
     const std::vector<std::byte> written(4 * sizeof(float), std::byte{0x2a});
     for (int64_t row = 0; row < kBlockTokens; ++row) {
-      WriteValueRow(cache, {1, 0}, entry, row, written.data(), 0.0f);
+      WriteValueRow(cache, {1, 0}, entry, row, written.data(), nullptr);
     }
     cache.Free(sequence);
     const std::byte expected = poison ? std::byte{0xff} : std::byte{0x2a};
     for (int64_t row = 0; row < kBlockTokens; ++row) {
       std::vector<std::byte> found(written.size());
-      float scale = 0.0f;
-      ReadValueRow(cache, {1, 0}, entry, row, found.data(), &scale);
+      ReadValueRow(cache, {1, 0}, entry, row, found.data(), nullptr);
       EXPECT_EQ(found, std::vector<std::byte>(written.size(), expected)) << row;
     }
   }

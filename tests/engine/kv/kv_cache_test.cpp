@@ -367,7 +367,7 @@ TEST(KvCache, AMarkedCopyIsMadeBeforeItsSourceIsGivenUp) {
   };
   const std::vector<std::byte> written(48 * 2, std::byte{0x2a});
   for (int64_t row = 0; row < kBlockTokens; ++row) {
-    WriteKeyRow(cache, {0, 1}, tail(first), row, written.data(), 0.0f);
+    WriteKeyRow(cache, {0, 1}, tail(first), row, written.data(), nullptr);
   }
   ASSERT_TRUE(cache.Reserve(first, 1).ok());
   ASSERT_FALSE(cache.copies().empty());
@@ -376,8 +376,7 @@ TEST(KvCache, AMarkedCopyIsMadeBeforeItsSourceIsGivenUp) {
   cache.FinishCopies();
   for (int64_t row = 0; row < kBlockTokens; ++row) {
     std::vector<std::byte> found(written.size());
-    float scale = 0.0f;
-    ReadKeyRow(cache, {0, 1}, tail(first), row, found.data(), &scale);
+    ReadKeyRow(cache, {0, 1}, tail(first), row, found.data(), nullptr);
     EXPECT_EQ(found, written) << row;
   }
 }

@@ -49,9 +49,7 @@ class DistantStore final : public Store {
     std::byte* keys = copy->bytes.data();
     std::byte* values = keys + slab_.keys;
     std::byte* scales = values + slab_.values;
-    return OpenBlock({keys, values, reinterpret_cast<float*>(scales),
-                      reinterpret_cast<float*>(scales + slab_.key_scales)},
-                     std::move(copy));
+    return OpenBlock({keys, values, scales, scales + slab_.key_scales}, std::move(copy));
   }
 
  private:

@@ -348,10 +348,10 @@ class Program {
       ASSERT_NE(entry, nullptr) << p;
       const RowNumber number = naive.rows[static_cast<size_t>(p)];
       ReadKeyRow(cache_, {layer, 0}, *entry, p, elements.data(), &scale);
-      DecodeRow(shape.k_type, elements.data(), scale, kDim, values.data());
+      DecodeRow(shape.k_type, elements.data(), &scale, kDim, values.data());
       ASSERT_EQ(values, KeyOf(number, layer)) << p;
       ReadValueRow(cache_, {layer, 0}, *entry, p, elements.data(), &scale);
-      DecodeRow(shape.v_type, elements.data(), scale, kDim, values.data());
+      DecodeRow(shape.v_type, elements.data(), &scale, kDim, values.data());
       ASSERT_EQ(values, ValueOf(number, layer)) << p;
     }
   }

@@ -69,8 +69,8 @@ TEST_P(SourceChecks, NumbersBehindTheEndOfASourceChangeNothing) {
                       const float nan = std::numeric_limits<float>::quiet_NaN();
                       // All bits set is a NaN of any float type.
                       const std::vector<std::byte> ones(1024, std::byte{0xff});
-                      kv::WriteKeyRow(cache, at, entry, position, ones.data(), nan);
-                      kv::WriteValueRow(cache, at, entry, position, ones.data(), nan);
+                      kv::WriteKeyRow(cache, at, entry, position, ones.data(), &nan);
+                      kv::WriteValueRow(cache, at, entry, position, ones.data(), &nan);
                       ASSERT_LE(std::max(shape.k_dim, shape.v_dim), 256);
                     });
         }
