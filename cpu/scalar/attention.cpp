@@ -246,9 +246,9 @@ void AttendSpan(const Query& query, int64_t begin, int64_t end, Partial& span) {
     });
     span.total = SumLanes(lanes);
     if constexpr (Format::kHasScales) {
-      for (int64_t begin = 0; begin < task.v_dim; begin += Format::kNumbersPerScale) {
-        const int64_t some = std::min<int64_t>(Format::kNumbersPerScale, task.v_dim - begin);
-        WeighCodes<Format>(query, seen, begin, begin + some, span);
+      for (int64_t first = 0; first < task.v_dim; first += Format::kNumbersPerScale) {
+        const int64_t some = std::min<int64_t>(Format::kNumbersPerScale, task.v_dim - first);
+        WeighCodes<Format>(query, seen, first, first + some, span);
       }
     } else {
       WeighValues<Format>(query, seen, span);
