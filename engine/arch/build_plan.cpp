@@ -99,6 +99,7 @@ Status AddOutput(const ModelSpec& spec, const Stack& stack, const GgufTensor& em
   } else {
     operands.push_back({&embedding, {}, 0});
     KVANT_ASSIGN(operands.back().bias, builder.OptionalVector(name + ".bias", spec.vocab));
+    KVANT_TRY(builder.AttachAdapters(operands.back(), name + ".weight"));
   }
   const ValueId selected = builder.NewFloats("selected", RowSpace::kHead, stack.dim);
   if (stack.streams.has_value()) {
@@ -213,8 +214,9 @@ Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
                                                const cpu::KernelTable& kernels,
                                                const cpu::FloatGemm& float_gemm,
                                                const ModelSpec& spec,
-                                               graph::MatMulObserver* observer) {
-  graph::PlanBuilder builder(file, kernels, float_gemm, observer);
+                                               graph::MatMulObserver* observer,
+                                               graph::AdapterSet* adapters) {
+  graph::PlanBuilder builder(file, kernels, float_gemm, observer, graph::kDecodePlan, adapters);
   if (spec.stacks.empty()) return builder.Finish();
   const Stack& stack = spec.stacks.front();
   const GgufTensor* embedding = nullptr;

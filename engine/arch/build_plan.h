@@ -15,20 +15,23 @@ struct KernelTable;
 }  // namespace kvant::cpu
 
 namespace kvant::graph {
+class AdapterSet;
 class MatMulObserver;
-}
+}  // namespace kvant::graph
 
 namespace kvant::arch {
 
 // Looks every tensor up by name, checks type and shape, and builds the plan. The plan points into
 // the file's mapping and into the kernel table, which must outlive it. kCorrupt names the tensor,
 // the shape expected and the shape found. An observer is asked about every matrix product and must
-// outlive the plan; null means none.
+// outlive the plan; null means none. Products get the additions of `adapters`, which must outlive
+// the plan; null means none.
 Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
                                                const cpu::KernelTable& kernels,
                                                const cpu::FloatGemm& float_gemm,
                                                const ModelSpec& spec,
-                                               graph::MatMulObserver* observer = nullptr);
+                                               graph::MatMulObserver* observer = nullptr,
+                                               graph::AdapterSet* adapters = nullptr);
 
 // The plan of a model without a decoder has no values and no nodes.
 //

@@ -15,6 +15,11 @@ Result<SequenceId> SequenceHost::NewSequenceOfFrames(std::span<const float> /*fr
   return MakeError(ErrorCode::kInvalid, "frames: there is no encoder");
 }
 
+Status SequenceHost::SetAdapters(SequenceId /*sequence*/, std::span<const AdapterUse> uses) {
+  if (uses.empty()) return {};
+  return MakeError(ErrorCode::kNotSupported, "adapters: there are none");
+}
+
 int64_t PromptCut::Next(int64_t total, int64_t done, int64_t limit) const {
   // The chunk that the next token belongs to when the prompt is alone.
   const int64_t chunk_end = std::min(total, done - done % chunk + chunk);

@@ -69,7 +69,8 @@ bool PromptTurns::Waits(const Request& request, std::span<Request* const> runnin
     const Request::Progress& progress = other->progress_;
     const bool computes = other != &request && other->state_ == Request::State::kPrompt &&
                           progress.sequence >= 0 && other->source().empty() &&
-                          other->frames().empty();
+                          other->frames().empty() &&
+                          std::ranges::equal(other->adapters(), request.adapters());
     if (!computes) continue;
     const std::span<const TokenId> first = other->prompt();
     const auto common = std::mismatch(prompt.begin(), prompt.end(), first.begin(), first.end());

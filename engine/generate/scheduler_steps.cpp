@@ -25,9 +25,15 @@ int64_t LongPiece(const PromptCut& cut, int64_t left, int64_t limit) {
 // ---- Prompts ------------------------------------------------------------------------------------
 
 Result<SequenceId> Scheduler::NewSequenceFor(const Request& request) {
-  if (!request.frames().empty()) return host_.NewSequenceOfFrames(request.frames());
   const std::span<const TokenId> source = request.source();
-  return source.empty() ? host_.NewSequence() : host_.NewSequenceOf(source);
+  auto sequence = !request.frames().empty() ? host_.NewSequenceOfFrames(request.frames())
+                  : source.empty()          ? host_.NewSequence()
+                                            : host_.NewSequenceOf(source);
+  if (!sequence.ok() || request.adapters().empty()) return sequence;
+  const Status status = host_.SetAdapters(*sequence, request.adapters());
+  if (status.ok()) return sequence;
+  KVANT_TRY(host_.FreeSequence(*sequence));
+  return status.error();
 }
 
 // Gives a request that processes its own prompt a sequence for it.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/result.h"
 #include "cpu/kernels/table.h"
@@ -27,11 +28,12 @@ std::string ShapeText(const GgufTensor& tensor) {
 
 PlanBuilder::PlanBuilder(const formats::GgufFile& file, const cpu::KernelTable& kernels,
                          const cpu::FloatGemm& float_gemm, MatMulObserver* observer,
-                         std::string_view name)
+                         std::string_view name, AdapterSet* adapters)
     : file_(file),
       kernels_(kernels),
       float_gemm_(float_gemm),
       observer_(observer),
+      adapters_(adapters),
       plan_(std::make_unique<Plan>(name)) {}
 
 const GgufTensor* PlanBuilder::Find(const std::string& name) const {
@@ -88,7 +90,15 @@ Status PlanBuilder::AddOperand(std::vector<MatMulOperand>& operands, const std::
   KVANT_ASSIGN(const WeightVector scale, Scales(name + ".scale", 1));
   if (!scale.empty()) operand.scale = scale.front();
   operand.out_col = operands.empty() ? 0 : operands.back().out_col + operands.back().weight->rows();
+  KVANT_TRY(AttachAdapters(operand, name + ".weight"));
   operands.push_back(std::move(operand));
+  return {};
+}
+
+Status PlanBuilder::AttachAdapters(MatMulOperand& operand, const std::string& tensor) const {
+  if (adapters_ == nullptr) return {};
+  const GgufTensor& weight = *operand.weight;
+  KVANT_ASSIGN(operand.adapters, adapters_->Find(tensor, weight.dims[0], weight.rows()));
   return {};
 }
 
@@ -181,7 +191,9 @@ Activations PlanBuilder::NewActivations(const std::string& name, RowSpace rows, 
   }
   for (const ExpertOperand& operand : experts) add(*operand.weight);
   if (observer_ != nullptr) activations.observed = observer_->Watch(weights, cols);
-  if (activations.observed.has_value() && activations.floats == kNoValue) {
+  const bool adapted = std::ranges::any_of(
+      readers, [](const MatMulOperand& operand) { return !operand.adapters.empty(); });
+  if ((activations.observed.has_value() || adapted) && activations.floats == kNoValue) {
     activations.floats = NewFloats(name, rows, cols);
   }
   return activations;
@@ -223,7 +235,35 @@ void PlanBuilder::AddMatMul(RowSpace rows, const std::string& name,
                             std::vector<MatMulOperand> operands, const Activations& in, ValueId out,
                             cpu::Store store) {
   AddObserver(rows, name, in);
+  AddLowRankInput(rows, name, operands, in);
   Add(rows, MakeMatMul(kernels_, float_gemm_, name, std::move(operands), in, out, store));
+}
+
+void PlanBuilder::AddGatedUnit(const std::string& name, std::vector<MatMulOperand> operands,
+                               const Activations& in, cpu::Activation activation, ValueId gate_up,
+                               const Activations& out) {
+  AddLowRankInput(RowSpace::kPass, name, operands, in);
+  Add(RowSpace::kPass, MakeGatedUnit(kernels_, float_gemm_, name, std::move(operands), in,
+                                     activation, gate_up, out));
+}
+
+// Appends what computes A x for the adapters of all operands of a product.
+void PlanBuilder::AddLowRankInput(RowSpace rows, const std::string& name,
+                                  std::vector<MatMulOperand>& operands, const Activations& in) {
+  std::vector<LowRankPart> parts;
+  int64_t ranks = 0;
+  for (MatMulOperand& operand : operands) {
+    if (in.floats == kNoValue) operand.adapters.clear();  // AdapterSet::CheckConfirmed refuses them
+    for (LowRankPart& part : operand.adapters) {
+      part.low_col = std::exchange(ranks, ranks + part.rank);
+      parts.push_back(part);
+    }
+  }
+  if (parts.empty()) return;
+  adapters_->Confirm(parts);
+  const ValueId low = NewFloats(name + ".low", rows, ranks);
+  for (MatMulOperand& operand : operands) operand.low = low;
+  Add(rows, MakeLowRankInput(name + ".low", std::move(parts), in, low));
 }
 
 void PlanBuilder::AddObserver(RowSpace rows, const std::string& name, const Activations& in) {

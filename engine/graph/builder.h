@@ -33,9 +33,10 @@ class MatMulObserver;
 class PlanBuilder {
  public:
   // An observer is asked about every matrix product and must outlive the plan; null means none.
+  // Operands get the additions of `adapters`, which must outlive the plan; null: there are none.
   PlanBuilder(const formats::GgufFile& file, const cpu::KernelTable& kernels,
               const cpu::FloatGemm& float_gemm, MatMulObserver* observer,
-              std::string_view name = kDecodePlan);
+              std::string_view name = kDecodePlan, AdapterSet* adapters = nullptr);
 
   const cpu::KernelTable& kernels() const { return kernels_; }
   const cpu::FloatGemm& float_gemm() const { return float_gemm_; }
@@ -58,9 +59,13 @@ class PlanBuilder {
   Result<WeightVector> Vectors(const std::string& name, int64_t size, int64_t count) const;
 
   // Appends the matrix `name`.weight, with `name`.bias and `name`.scale if there are any, to the
-  // operands of a product. Its rows become the next columns of the result.
+  // operands of a product, and what adapters add to it. Its rows become the next columns of the
+  // result.
   Status AddOperand(std::vector<MatMulOperand>& operands, const std::string& name, int64_t cols,
                     int64_t rows) const;
+
+  // Attaches what adapters add to the matrix that a model calls `tensor`.
+  Status AttachAdapters(MatMulOperand& operand, const std::string& tensor) const;
 
   // The matrix `name`.weight of every expert, with their biases and scales if there are any, in the
   // same way.
@@ -101,6 +106,10 @@ class PlanBuilder {
   // the observer.
   void AddMatMul(RowSpace rows, const std::string& name, std::vector<MatMulOperand> operands,
                  const Activations& in, ValueId out, cpu::Store store);
+  // Appends a gated unit (MakeGatedUnit) over rows of kPass.
+  void AddGatedUnit(const std::string& name, std::vector<MatMulOperand> operands,
+                    const Activations& in, cpu::Activation activation, ValueId gate_up,
+                    const Activations& out);
   void AddObserver(RowSpace rows, const std::string& name, const Activations& in);
   void AddExpertObserver(const std::string& name, const RoutedRows& rows, const Activations& in);
 
@@ -114,11 +123,14 @@ class PlanBuilder {
 
  private:
   cpu::ActivationKind KindFor(const formats::GgufTensor& matrix) const;
+  void AddLowRankInput(RowSpace rows, const std::string& name, std::vector<MatMulOperand>& operands,
+                       const Activations& in);
 
   const formats::GgufFile& file_;
   const cpu::KernelTable& kernels_;
   const cpu::FloatGemm& float_gemm_;
   MatMulObserver* observer_;
+  AdapterSet* adapters_;
   std::unique_ptr<Plan> plan_;
 };
 

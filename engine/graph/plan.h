@@ -34,6 +34,7 @@
 #include "engine/graph/rowwise/rope.h"
 #include "engine/graph/work.h"
 #include "formats/gguf.h"
+#include "kvant/adapter.h"
 
 namespace kvant::cpu {
 struct KernelTable;
@@ -153,10 +154,18 @@ struct PassContext {
   // merges them. Zero between nodes.
   std::span<std::atomic<int32_t>> arrivals;  // [limits.shares]
   std::span<const TailRows> tails;           // of the pass's parts; empty: there are no logs
+  // The adapters of each row of the pass, [rows]; empty: no row uses any.
+  std::span<const std::span<const AdapterUse>> adapters;
   PassLimits limits;
 
   // Whether a device stores what this cache layer keeps, and attends to it.
   bool OnDevice(int cache_id) const;
+  // The adapters of a row of a space whose rows are those of the pass, or of the head.
+  std::span<const AdapterUse> AdaptersOf(RowSpace space, int64_t row) const {
+    if (adapters.empty()) return {};
+    const int64_t of_pass = space == RowSpace::kHead ? head[static_cast<size_t>(row)] : row;
+    return adapters[static_cast<size_t>(of_pass)];
+  }
   const Value& ValueOf(ValueId id) const { return values[static_cast<size_t>(id)]; }
   int64_t RowCount(ValueId id) const { return rows[ValueOf(id).rows] * ValueOf(id).per_row; }
   cpu::TokenCount TokenCount(ValueId id) const { return rows.tokens(ValueOf(id).rows); }

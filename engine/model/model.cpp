@@ -15,6 +15,7 @@
 #include "cpu/float_gemm.h"
 #include "engine/arch/build_plan.h"
 #include "engine/arch/family.h"
+#include "engine/graph/matmul/low_rank.h"
 #include "engine/graph/plan.h"
 #include "formats/gguf.h"
 
@@ -73,6 +74,10 @@ Result<std::shared_ptr<const Model>> Model::Create(GgufFile&& file, const ModelO
       model->source_tokenizer_ = std::exchange(model->tokenizer_, std::move(target));
     }
   }
+  if (!options.adapters.empty()) {
+    KVANT_ASSIGN(auto adapters, graph::AdapterSet::Create(options.adapters));
+    model->adapters_ = std::make_unique<graph::AdapterSet>(std::move(adapters));
+  }
   KVANT_TRY(model->MakePlans(options.observer));
   KVANT_TRY(model->CheckVocabulary());
   if (options.lock_memory) {
@@ -84,8 +89,10 @@ Result<std::shared_ptr<const Model>> Model::Create(GgufFile&& file, const ModelO
 }
 
 Status Model::MakePlans(graph::MatMulObserver* observer) {
-  KVANT_ASSIGN(auto plan, arch::BuildPlan(*file_, *kernels_, *float_gemm_, *spec_, observer));
+  KVANT_ASSIGN(auto plan,
+               arch::BuildPlan(*file_, *kernels_, *float_gemm_, *spec_, observer, adapters_.get()));
   plans_.push_back(std::move(plan));
+  if (adapters_ != nullptr) KVANT_TRY(adapters_->CheckConfirmed(file_->path()));
   if (!has_encoder()) return {};
   KVANT_ASSIGN(auto encode, arch::BuildEncodePlan(*file_, *kernels_, *float_gemm_, *spec_,
                                                   *plans_.front(), observer));
@@ -114,6 +121,8 @@ Status Model::CheckVocabulary() const {
   }
   return {};
 }
+
+int Model::adapters() const { return adapters_ == nullptr ? 0 : adapters_->count(); }
 
 std::string_view Model::architecture() const { return spec_->family; }
 

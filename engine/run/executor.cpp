@@ -47,6 +47,8 @@ Status Executor::Prepare() {
   positions_.reserve(static_cast<size_t>(options.chunk));
   rows_.reserve(static_cast<size_t>(parts_max));
   tails_.reserve(static_cast<size_t>(parts_max));
+  const bool adapts = core_.model->adapters() > 0;
+  if (adapts) adapters_.reserve(static_cast<size_t>(options.chunk));
   head_.reserve(static_cast<size_t>(graph::kHeadRows));
   head_rows_.reserve(static_cast<size_t>(graph::kHeadRows));
   if (core_.cache.has_value()) view_.emplace(*core_.cache, parts_max, options.chunk);
@@ -132,6 +134,9 @@ void Executor::Fill(std::span<const PassPart> parts) {
   positions_.clear();
   rows_.clear();
   tails_.clear();
+  adapters_.clear();
+  const bool adapts =
+      std::ranges::any_of(parts, [](const PassPart& part) { return !part.adapters.empty(); });
   for (const PassPart& part : parts) {
     if (!part.status.ok()) continue;
     const int64_t first_row = std::ssize(tokens_);
@@ -144,6 +149,7 @@ void Executor::Fill(std::span<const PassPart> parts) {
     const int64_t rows = std::ssize(tokens_) - first_row;
     for (int64_t i = 0; i < rows; ++i) positions_.push_back(position + i);
     rows_.push_back({part.kv, first_row, rows});
+    if (adapts) adapters_.resize(tokens_.size(), part.adapters);
     if (core_.options.state_log > 0) {
       tails_.push_back(part.tail != nullptr ? part.tail->rows() : graph::TailRows());
     }
@@ -156,6 +162,7 @@ void Executor::Fill(std::span<const PassPart> parts) {
   pass_.tokens = tokens_;
   pass_.positions = positions_;
   pass_.tails = tails_;
+  pass_.adapters = adapters_;
   pass_.rows.Set(graph::RowSpace::kPass, std::ssize(tokens_));
 }
 

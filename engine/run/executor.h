@@ -34,7 +34,8 @@ struct PassPart {
   size_t logits_from = 0;
   TailLog* tail = nullptr;  // keeps the last of the rows; null: nothing does
   const SourceInput* source =
-      nullptr;         // encoded again where there is no cache; null: there is none
+      nullptr;  // encoded again where there is no cache; null: there is none
+  std::span<const AdapterUse> adapters = {};
   Status status = {};  // kOutOfMemory: there was no room for this part, and the pass ran without it
 };
 
@@ -106,8 +107,9 @@ class Executor {
   std::vector<int64_t> positions_;
   std::vector<kv::PartRows> rows_;  // of the parts that found room
   std::vector<graph::TailRows> tails_;
-  std::vector<int64_t> head_;        // rows of the pass whose logits come next
-  std::vector<LogitRow> head_rows_;  // the same, as the sink sees them
+  std::vector<std::span<const AdapterUse>> adapters_;  // by row; empty: no part uses any
+  std::vector<int64_t> head_;                          // rows of the pass whose logits come next
+  std::vector<LogitRow> head_rows_;                    // the same, as the sink sees them
 };
 
 }  // namespace kvant::run

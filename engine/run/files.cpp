@@ -60,6 +60,10 @@ Status Runner::Save(const std::string& path, std::span<const SequenceId> ids,
   std::map<uint64_t, uint32_t> numbers;  // of sources in the file, by those in the runner
   for (const SequenceId id : ids) {
     KVANT_ASSIGN(const run::SequenceState* const state, engine_->sequences->Get(id));
+    if (state->adapters != nullptr) {
+      return MakeError(ErrorCode::kNotSupported,
+                       "save: sequence {} uses adapters, which session files do not keep", id);
+    }
     uint32_t number = 0;
     if (state->source != nullptr) {
       const auto next = static_cast<uint32_t>(sources.size() + 1);

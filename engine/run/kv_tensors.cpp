@@ -173,6 +173,9 @@ Result<KvTensors> Runner::Export(std::span<const SequenceId> ids, KvLayout layou
     if (!state->kv.pruned.empty()) {
       return MakeError(ErrorCode::kNotSupported, "export: sequence {} has pruned positions", id);
     }
+    if (state->adapters != nullptr) {
+      return MakeError(ErrorCode::kNotSupported, "export: sequence {} uses adapters", id);
+    }
     sequences.push_back(&state->kv);
     out.tokens.push_back(state->tokens);
   }

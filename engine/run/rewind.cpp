@@ -38,7 +38,8 @@ bool NeedsRows(const kv::Cache& cache, const kv::Sequence& sequence, int64_t len
 Status ReplayTo(run::Engine& engine, SequenceId sequence, int64_t length, kv::Sequence& copy) {
   run::Core& core = *engine.core;
   const int64_t begin = core.cache->ReplayBegin(copy, length);
-  const std::span<const TokenId> all = engine.sequences->Find(sequence)->tokens;
+  const run::SequenceState& state = *engine.sequences->Find(sequence);
+  const std::span<const TokenId> all = state.tokens;
   ++core.counters.replays;
   core.LogEvent("replay sequence={} positions=[{},{}) for=\"{}\"", sequence, begin, length,
                 CauseOfReplay(*core.cache, copy, length));
@@ -48,7 +49,11 @@ Status ReplayTo(run::Engine& engine, SequenceId sequence, int64_t length, kv::Se
     const int64_t piece = of_rows ? kv::ReplayPiece(at, length) : length - at;
     const int64_t count = std::min(core.options.chunk, piece);
     const auto tokens = all.subspan(static_cast<size_t>(at), static_cast<size_t>(count));
-    run::PassPart part{&copy, {}, tokens, tokens.size()};
+    run::PassPart part{.kv = &copy,
+                       .earlier = {},
+                       .tokens = tokens,
+                       .logits_from = tokens.size(),
+                       .adapters = state.adapters_in_use()};
     KVANT_TRY(engine.executor->RunPass({&part, 1}, nullptr));
     KVANT_TRY(part.status);
     core.counters.tokens_replayed += static_cast<uint64_t>(count);
@@ -154,7 +159,8 @@ Status Runner::ComputeLogits(SequenceId sequence) {
     run::PassPart part{.kv = &others,
                        .earlier = tokens.first(tokens.size() - 1),
                        .tokens = tokens.last(1),
-                       .source = state->source_input()};
+                       .source = state->source_input(),
+                       .adapters = state->adapters_in_use()};
     KVANT_TRY(engine_->executor->RunPass({&part, 1}, nullptr, [&](auto shown) -> Status {
       row = rows.Take();
       std::copy(shown[0].logits.begin(), shown[0].logits.end(), rows.values(row).begin());

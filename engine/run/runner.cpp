@@ -253,6 +253,10 @@ Status Runner::DropSnapshot(SnapshotId snapshot) {
 
 // ---- What there is ------------------------------------------------------------------------------
 
+Status Runner::SetAdapters(SequenceId sequence, std::span<const AdapterUse> uses) {
+  return engine_->sequences->SetAdapters(sequence, uses);
+}
+
 Status Runner::Check() const { return engine_->sequences->Check(); }
 
 const Model& Runner::model() const { return *engine_->core->model; }

@@ -1,6 +1,8 @@
 #include "engine/run/sequences.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 
 #include "base/check.h"
 #include "base/counted.h"
@@ -95,6 +97,42 @@ void Sequences::Clear(SequenceState& state) {
   state.origin = Origin::kTokens;
   state.indexed_blocks = 0;
   state.source.reset();
+  state.adapters.reset();
+}
+
+// Numbers of sets of adapters count down from the largest number, those of sources up from 1.
+Status Sequences::SetAdapters(SequenceId id, std::span<const AdapterUse> uses) {
+  KVANT_ASSIGN(SequenceState* const state, Get(id));
+  if (state->kv.length > 0) {
+    return MakeError(ErrorCode::kInvalid, "adapters: expected an empty sequence, found {}",
+                     Counted(state->kv.length, "token"));
+  }
+  std::vector<AdapterUse> used;
+  for (const AdapterUse& use : uses) {
+    if (use.adapter < 0 || use.adapter >= core_.model->adapters()) {
+      return MakeError(ErrorCode::kInvalid, "adapters: there is no adapter {}", use.adapter);
+    }
+    if (!std::isfinite(use.scale)) {
+      return MakeError(ErrorCode::kInvalid, "adapters: the scale of adapter {} is {}", use.adapter,
+                       use.scale);
+    }
+    const auto same = [&](const AdapterUse& other) { return other.adapter == use.adapter; };
+    if (std::ranges::any_of(used, same)) {
+      return MakeError(ErrorCode::kInvalid, "adapters: adapter {} is there twice", use.adapter);
+    }
+    if (use.scale != 0) used.push_back(use);
+  }
+  state->adapters.reset();
+  if (used.empty()) return {};
+  const uint64_t source = state->source == nullptr ? 0 : state->source->number;
+  for (const std::shared_ptr<const AdaptersInUse>& known : adapters_) {
+    if (known->source == source && known->uses == used) state->adapters = known;
+  }
+  if (state->adapters == nullptr) {
+    state->adapters = adapters_.emplace_back(std::make_shared<const AdaptersInUse>(
+        AdaptersInUse{std::move(used), source, UINT64_MAX - adapters_.size()}));
+  }
+  return {};
 }
 
 Status Sequences::SetSource(SequenceState& state, const SourceState& source) {
@@ -105,6 +143,7 @@ Status Sequences::SetSource(SequenceState& state, const SourceState& source) {
                      Counted(state.kv.length, "token"));
   }
   state.source = source.identity;
+  state.adapters.reset();
   return {};
 }
 
@@ -133,6 +172,7 @@ void Sequences::Copy(const SequenceState& from, SequenceState& to) {
   SetLogits(to, from.logits);
   to.origin = from.origin;
   to.source = from.source;
+  to.adapters = from.adapters;
   to.indexed_blocks = from.indexed_blocks;
 }
 
@@ -188,7 +228,7 @@ Status Sequences::Reorder(std::span<const SequenceId> ids, std::span<const int> 
 
 int64_t Sequences::ReusePrefix(SequenceState& state, std::span<const TokenId> tokens) {
   if (!prefixes_.has_value() || state.kv.length > 0 || tokens.empty()) return 0;
-  prefixes_->Find(tokens.first(tokens.size() - 1), state.kv, state.source_number());
+  prefixes_->Find(tokens.first(tokens.size() - 1), state.kv, state.prefix_number());
   const int64_t reused = state.kv.length;
   state.tokens.assign(tokens.begin(), tokens.begin() + reused);
   state.indexed_blocks = reused / kv::kBlockTokens;
@@ -198,7 +238,7 @@ int64_t Sequences::ReusePrefix(SequenceState& state, std::span<const TokenId> to
 
 void Sequences::ForgetReuse(SequenceState& state) {
   core_.counters.tokens_reused -= static_cast<uint64_t>(state.kv.length);
-  if (state.source == nullptr) return Clear(state);
+  if (state.source == nullptr && state.adapters == nullptr) return Clear(state);
   KVANT_CHECK(core_.cache->Rewind(state.kv, 0).ok());  // the source stays
   state.tokens.clear();
   state.indexed_blocks = 0;
@@ -208,7 +248,7 @@ void Sequences::Remember(SequenceState& state, kv::States states) {
   if (!prefixes_.has_value() || state.origin != Origin::kTokens) return;
   const int64_t blocks = state.kv.length / kv::kBlockTokens;
   if (blocks <= state.indexed_blocks) return;
-  prefixes_->Add(state.tokens, state.kv, states, state.source_number());
+  prefixes_->Add(state.tokens, state.kv, states, state.prefix_number());
   state.indexed_blocks = blocks;
 }
 

@@ -16,6 +16,7 @@
 #include "engine/run/logit_rows.h"
 #include "engine/run/sources.h"
 #include "engine/run/tail_log.h"
+#include "kvant/adapter.h"
 #include "kvant/sequence_host.h"
 
 namespace kvant::run {
@@ -32,17 +33,32 @@ enum class Origin : uint8_t {
 // and values for each token.
 inline constexpr int64_t kCheckpointTokens = 512;
 
+// The adapters of a sequence, and of those that were forked from it.
+struct AdaptersInUse {
+  std::vector<AdapterUse> uses;
+  uint64_t source = 0;  // the number of the sequence's source; 0: there is none
+  uint64_t number = 0;  // of the two together; no source has it
+};
+
 struct SequenceState {
   kv::Sequence kv;                           // without a cache only its length is used
   std::vector<TokenId> tokens;               // by position; those of pruned positions are kept
   LogitRows::Row logits = LogitRows::kNone;  // of the last token
   Origin origin = Origin::kTokens;
-  std::shared_ptr<const SourceIdentity> source = {};  // null: there is none
-  std::unique_ptr<TailLog> tail = {};                 // of models with states; null: there is none
+  std::shared_ptr<const SourceIdentity> source = {};   // null: there is none
+  std::shared_ptr<const AdaptersInUse> adapters = {};  // null: it uses none
+  std::unique_ptr<TailLog> tail = {};                  // of models with states; null: there is none
   int64_t indexed_blocks = 0;  // how many of its full blocks the prefix index knows
 
   const SourceInput* source_input() const { return source == nullptr ? nullptr : &source->input; }
-  uint64_t source_number() const { return source == nullptr ? 0 : source->number; }
+  std::span<const AdapterUse> adapters_in_use() const {
+    return adapters == nullptr ? std::span<const AdapterUse>() : adapters->uses;
+  }
+  // Tells apart what rows depend on beside the tokens: sources, and adapters.
+  uint64_t prefix_number() const {
+    if (adapters != nullptr) return adapters->number;
+    return source == nullptr ? 0 : source->number;
+  }
 };
 
 class Sequences {
@@ -63,6 +79,8 @@ class Sequences {
   // Makes the state as it was when new: no tokens, no blocks, no logits.
   void Clear(SequenceState& state);
   int64_t count() const;
+  // See Runner::SetAdapters.
+  Status SetAdapters(SequenceId id, std::span<const AdapterUse> uses);
   // See Runner::SetSource.
   Status SetSource(SequenceState& state, const SourceState& source);
 
@@ -118,6 +136,7 @@ class Sequences {
   Sources& sources_;
   LogitRows rows_;
   std::optional<kv::PrefixIndex> prefixes_;
+  std::vector<std::shared_ptr<const AdaptersInUse>> adapters_;  // all that sequences ever used
   States alive_;
   States snapshots_;
   States unused_;  // empty states, to be used again

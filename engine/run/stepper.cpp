@@ -177,7 +177,8 @@ void Stepper::ChoosePass(std::span<const Work> works) {
     const size_t count = static_cast<size_t>(wanted);
     const size_t from = std::min(std::max(work.logits_from, work.done) - work.done, count);
     parts_.push_back({&work.state->kv, work.state->tokens, work.left.first(count), from,
-                      TailOf(*work.state), work.state->source_input()});
+                      TailOf(*work.state), work.state->source_input(),
+                      work.state->adapters_in_use()});
     work_of_part_.push_back(i);
     rows += wanted;
     if (alone || std::ssize(parts_) == executor_.parts_max()) return;

@@ -20,6 +20,7 @@
 
 namespace kvant {
 
+struct Adapter;
 struct BeamOptions;
 struct SamplingOptions;
 namespace formats {
@@ -33,6 +34,7 @@ namespace arch {
 struct ModelSpec;
 }
 namespace graph {
+class AdapterSet;
 class MatMulObserver;
 class Plan;
 struct CacheLayer;
@@ -53,6 +55,9 @@ struct ModelOptions {
   TokenizerOptions tokenizer;
   std::string isa;         // "" = $KVANT_ISA or the best; see cpu::ChooseKernels
   std::string float_gemm;  // "" = $KVANT_FLOAT_GEMM or the preferred; see cpu::ChooseFloatGemm
+  // Low-rank additions that sequences may use (Runner::SetAdapters), by number. kInvalid for
+  // shapes that are not the model's; kNotSupported, with the tensor, where one cannot be added to.
+  std::vector<std::shared_ptr<const Adapter>> adapters = {};
   // Gets the inputs of all matrix products of every session on this model, so there should be only
   // one session. Must outlive the model. Null: there is no observer.
   graph::MatMulObserver* observer = nullptr;
@@ -111,6 +116,7 @@ class Model {
   const cpu::KernelTable& kernels() const { return *kernels_; }
   const cpu::FloatGemm& float_gemm() const { return *float_gemm_; }
 
+  int adapters() const;  // how many ModelOptions::adapters has
   std::string_view architecture() const;
   int64_t context_length() const;  // positions the model was trained for
   int32_t vocab_size() const;      // rows of the output matrix = logits per token
@@ -131,6 +137,7 @@ class Model {
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Tokenizer> source_tokenizer_;  // null: tokenizer_
   std::unique_ptr<arch::ModelSpec> spec_;
+  std::unique_ptr<graph::AdapterSet> adapters_;  // null: there are none; plans refer to it
   std::vector<std::unique_ptr<graph::Plan>> plans_;
   const cpu::KernelTable* kernels_ = nullptr;
   const cpu::FloatGemm* float_gemm_ = nullptr;

@@ -123,7 +123,11 @@ class Runner final : public SequenceHost {
   // kNotSupported for a model without a decoder.
   Result<SequenceId> NewSequence() override;
   Status FreeSequence(SequenceId sequence) override;
-  // Makes a sequence empty, as it was when new; it has no source any more.
+  // Sets the adapters that an empty sequence uses, and the forks of it: numbers of
+  // ModelOptions::adapters, each once. kInvalid for other numbers, for a scale that is not finite
+  // and for a sequence with tokens. Session files cannot keep such a sequence (Save).
+  Status SetAdapters(SequenceId sequence, std::span<const AdapterUse> uses) override;
+  // Makes a sequence empty, as it was when new; it has no source and no adapters any more.
   Status Reset(SequenceId sequence);
 
   bool Has(SequenceId sequence) const;
@@ -161,7 +165,7 @@ class Runner final : public SequenceHost {
   // from the other, or there is no source.
   std::span<const TokenId> source_tokens(SequenceId sequence) const;
   std::span<const float> source_frames(SequenceId sequence) const;
-  // Gives an empty sequence another source. kInvalid for one that has tokens.
+  // Gives an empty sequence another source, and no adapters. kInvalid for one that has tokens.
   Status SetSource(SequenceId sequence, SourceId source);
 
   // ---- Steps ----

@@ -11,6 +11,7 @@
 #include <functional>
 #include <span>
 
+#include "kvant/adapter.h"
 #include "kvant/result.h"
 #include "kvant/token_id.h"
 
@@ -90,6 +91,8 @@ class SequenceHost {
   virtual Result<SequenceId> NewSequenceOf(std::span<const TokenId> source);
   // Creates a sequence of a source of frames of features.
   virtual Result<SequenceId> NewSequenceOfFrames(std::span<const float> frames);
+  // Sets the adapters that an empty sequence uses. kNotSupported where there are none.
+  virtual Status SetAdapters(SequenceId sequence, std::span<const AdapterUse> uses);
   virtual Status FreeSequence(SequenceId sequence) = 0;
   virtual Result<SequenceId> Fork(SequenceId sequence) = 0;
   virtual Status Reorder(std::span<const SequenceId> sequences, std::span<const int> parents) = 0;

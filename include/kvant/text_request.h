@@ -37,6 +37,7 @@ struct TextInput {
   // one of the two is empty. The prompt is then the beginning of the generated text.
   std::vector<TokenId> source = {};
   std::vector<float> frames = {};
+  std::vector<AdapterUse> adapters = {};  // that the text uses, see Runner::SetAdapters
 };
 
 struct GenerateOptions {
@@ -152,6 +153,7 @@ class TextRequest final : public Request {
   const void* family() const override { return setup_.input.get(); }
   std::span<const TokenId> source() const override { return setup_.input->source; }
   std::span<const float> frames() const override { return setup_.input->frames; }
+  std::span<const AdapterUse> adapters() const override { return setup_.input->adapters; }
   Status Prepare() override;
   void PromptDone(int64_t tokens) override;
   void Begin(SequenceId sequence) override;

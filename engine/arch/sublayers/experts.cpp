@@ -285,9 +285,7 @@ Activations AddSharedUnit(const Experts& spec, SublayerBuilder& builder,
                                                   spec.shared_width, matrices.shared_down);
   if (spec.kind == ExpertKind::kGated) {
     const ValueId gate_up = plan.NewFloats(name, RowSpace::kPass, 2 * spec.shared_width);
-    plan.Add(RowSpace::kPass,
-             graph::MakeGatedUnit(plan.kernels(), plan.float_gemm(), name, matrices.shared_gate_up,
-                                  normed, spec.activation, gate_up, product));
+    plan.AddGatedUnit(name, matrices.shared_gate_up, normed, spec.activation, gate_up, product);
     return product;
   }
   const ValueId up = plan.NewFloats(name, RowSpace::kPass, spec.shared_width);

@@ -47,9 +47,8 @@ Status GatedFfn::AddNodes(SublayerBuilder& builder) const {
     return builder.AddToStream("ffn_down", std::move(down_operands), product);
   }
   plan.AddObserver(RowSpace::kPass, gate_up_name, normed);
-  plan.Add(RowSpace::kPass,
-           graph::MakeGatedUnit(plan.kernels(), plan.float_gemm(), gate_up_name,
-                                std::move(gate_up_operands), normed, activation, gate_up, product));
+  plan.AddGatedUnit(gate_up_name, std::move(gate_up_operands), normed, activation, gate_up,
+                    product);
   return builder.AddToStream("ffn_down", std::move(down_operands), product);
 }
 

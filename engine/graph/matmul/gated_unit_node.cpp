@@ -126,10 +126,12 @@ std::unique_ptr<Node> MakeGatedUnit(const cpu::KernelTable& kernels,
   KVANT_CHECK(operands.size() == 1 || operands.size() == 2);
   std::vector<ValueId> writes = out.ids();
   writes.push_back(gate_up);
-  return std::make_unique<GatedUnitNode>(
-      std::move(name), in.ids(), std::move(writes),
-      Product(kernels, float_gemm, std::move(operands), in, gate_up, cpu::Store::kSet),
-      GatedColumns(kernels, activation, gate_up, out));
+  Product product(kernels, float_gemm, std::move(operands), in, gate_up, cpu::Store::kSet);
+  std::vector<ValueId> reads = in.ids();
+  for (const ValueId low : product.LowRanks()) reads.push_back(low);
+  return std::make_unique<GatedUnitNode>(std::move(name), std::move(reads), std::move(writes),
+                                         std::move(product),
+                                         GatedColumns(kernels, activation, gate_up, out));
 }
 
 }  // namespace kvant::graph

@@ -92,9 +92,9 @@ std::unique_ptr<Node> MakeMatMul(const cpu::KernelTable& kernels, const cpu::Flo
                                  const Activations& in, ValueId out, cpu::Store store) {
   std::vector<ValueId> reads = in.ids();
   if (store == cpu::Store::kAdd) reads.push_back(out);
-  return std::make_unique<MatMulNode>(
-      std::move(name), std::move(reads), out,
-      Product(kernels, float_gemm, std::move(operands), in, out, store));
+  Product product(kernels, float_gemm, std::move(operands), in, out, store);
+  for (const ValueId low : product.LowRanks()) reads.push_back(low);
+  return std::make_unique<MatMulNode>(std::move(name), std::move(reads), out, std::move(product));
 }
 
 }  // namespace kvant::graph

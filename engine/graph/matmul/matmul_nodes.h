@@ -10,6 +10,7 @@
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/matmul.h"
 #include "engine/graph/activations.h"
+#include "engine/graph/matmul/low_rank.h"
 #include "engine/graph/plan.h"
 #include "formats/gguf.h"
 
@@ -26,6 +27,9 @@ struct MatMulOperand {
   WeightVector bias;  // empty = none
   int64_t out_col = 0;
   float scale = 1;  // of the products, before the bias; 1 where they are added to the output
+  // The additions of adapters, from columns of `low`, [ranks]; empty: there are none.
+  std::vector<LowRankPart> adapters = {};
+  ValueId low = kNoValue;
 };
 
 // products = products * scale + bias, number by number, rounded twice; bias: as many, or null.

@@ -98,10 +98,13 @@ class Product {
       arranged = {};
       MultiplyFloats(pass, piece, scratch);
     }
-    if (operands_[operand].scale == 1 && operands_[operand].bias.empty()) return;
+    const MatMulOperand& finished = operands_[operand];
+    const bool adapted = !finished.adapters.empty() && !pass.adapters.empty();
+    if (finished.scale == 1 && finished.bias.empty() && !adapted) return;
     for (int64_t token = piece.tokens.begin; token < piece.tokens.end; ++token) {
-      float* out = pass.FloatRow(out_, token) + operands_[operand].out_col;
-      Finish(operands_[operand], piece.rows, out + piece.rows.begin);
+      float* out = pass.FloatRow(out_, token) + finished.out_col + piece.rows.begin;
+      Finish(finished, piece.rows, out);
+      if (adapted) AddLowRank(pass, finished, token, piece.rows, out);
     }
   }
 
@@ -119,8 +122,15 @@ class Product {
     const auto finish = [&](int64_t token, int64_t row, int64_t count, float* products,
                             float* second_products) {
       const int64_t second_row = row + second.rows.begin - first.rows.begin;
-      Finish(operands_[first.operand], {row, row + count}, products);
-      Finish(operands_[second.operand], {second_row, second_row + count}, second_products);
+      const MatMulOperand& one = operands_[first.operand];
+      const MatMulOperand& other = operands_[second.operand];
+      Finish(one, {row, row + count}, products);
+      Finish(other, {second_row, second_row + count}, second_products);
+      if (!pass.adapters.empty()) {
+        const int64_t of_pass = first.tokens.begin + token;
+        AddLowRank(pass, one, of_pass, {row, row + count}, products);
+        AddLowRank(pass, other, of_pass, {second_row, second_row + count}, second_products);
+      }
       take(first.tokens.begin + token, row, count, products, second_products);
     };
     cpu::MatMulTask task = KernelTask(pass, first, pass.Scratch(member));
@@ -156,6 +166,13 @@ class Product {
                      part * static_cast<double>(piece.tokens.end - piece.tokens.begin));
   }
 
+  // What the operands' adapters read beside the activations.
+  std::vector<ValueId> LowRanks() const {
+    for (const MatMulOperand& operand : operands_) {
+      if (operand.low != kNoValue) return {operand.low};
+    }
+    return {};
+  }
   std::vector<const formats::GgufTensor*> Matrices() const {
     std::vector<const formats::GgufTensor*> matrices;
     for (const MatMulOperand& operand : operands_) matrices.push_back(operand.weight);
@@ -251,6 +268,23 @@ class Product {
   static void Finish(const MatMulOperand& operand, const Range& rows, float* products) {
     ScaleAndAddBias({products, static_cast<size_t>(rows.end - rows.begin)}, operand.scale,
                     operand.bias.empty() ? nullptr : operand.bias.data() + rows.begin);
+  }
+
+  // Adds the additions of the token's adapters to the products of one token with `rows`.
+  void AddLowRank(const PassContext& pass, const MatMulOperand& operand, int64_t token,
+                  const Range& rows, float* products) const {
+    if (operand.adapters.empty()) return;
+    for (const AdapterUse& use : pass.AdaptersOf(pass.ValueOf(out_).rows, token)) {
+      for (const LowRankPart& part : operand.adapters) {
+        if (part.adapter != use.adapter) continue;
+        const float* const low = pass.FloatRow(operand.low, token) + part.low_col;
+        const float scale = use.scale * part.scale;
+        for (int64_t row = rows.begin; row < rows.end; ++row) {
+          products[row - rows.begin] +=
+              scale * LowRankDot(part.b + row * part.rank, low, part.rank);
+        }
+      }
+    }
   }
 
   const cpu::FloatGemm& float_gemm_;
