@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 
 namespace kvant {
 
@@ -29,6 +30,12 @@ inline float Sanitize(float logit) {
 
 // The natural logarithm of a positive, finite, normal x; -infinity for 0. Other arguments give NaN.
 double PortableLog(double x);
+
+// Each value becomes its PortableExp, bit for bit; values from -700 to 0.
+void PortableExps(std::span<double> values);
+
+// Each value becomes its PortableLog, bit for bit; positive, finite, normal values.
+void PortableLogs(std::span<double> values);
 
 // x^y for x >= 0 as e^(y log x), to about 1e-14 of the value while that is below 1e6; 0^0 is 1, and
 // 0 to another power is taken as 0. NaN for a negative x.

@@ -1,6 +1,7 @@
 #include "engine/generate/samplers/candidates.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "engine/generate/portable_math.h"
@@ -10,6 +11,10 @@ namespace {
 
 // e^-28 is less than 2^-40, the least weight above 0.
 constexpr double kExponentNone = -28;
+// An exponent whose weight is 0.
+constexpr double kExponentZero = -29;
+
+constexpr size_t kWeightsAtOnce = 256;
 
 // The total order of candidates: likelier first, then the lower id.
 constexpr auto kLikelierCandidate = [](const TokenCandidate& a, const TokenCandidate& b) {
@@ -100,9 +105,13 @@ void Candidates::KeepLikeliest(size_t count) {
 bool Candidates::MakeList() {
   if (!is_list_) {
     is_list_ = true;
+    list_.resize(row_.size());
+    size_t count = 0;
     for (size_t id = 0; id < row_.size(); ++id) {
-      if (row_[id] > kLogitNone) list_.push_back({row_[id], static_cast<TokenId>(id), 0});
+      list_[count] = {row_[id], static_cast<TokenId>(id), 0};
+      count += row_[id] > kLogitNone ? 1 : 0;
     }
+    list_.resize(count);
   }
   return !list_.empty();
 }
@@ -112,14 +121,19 @@ void Candidates::ComputeWeights() {
   for (const TokenCandidate& candidate : list_) best = std::max(best, candidate.logit);
   weight_total_ = 0;
   const double distance_none = kExponentNone * temperature_;
-  for (TokenCandidate& candidate : list_) {
-    const double distance = static_cast<double>(candidate.logit) - static_cast<double>(best);
-    if (distance < distance_none) {
-      candidate.weight = 0;
-      continue;
+  std::array<double, kWeightsAtOnce> exponents;
+  for (size_t begin = 0; begin < list_.size(); begin += kWeightsAtOnce) {
+    const std::span part = std::span(list_).subspan(begin);
+    const std::span some = part.first(std::min(part.size(), kWeightsAtOnce));
+    for (size_t i = 0; i < some.size(); ++i) {
+      const double distance = static_cast<double>(some[i].logit) - static_cast<double>(best);
+      exponents[i] = distance < distance_none ? kExponentZero : distance / temperature_;
     }
-    candidate.weight = static_cast<uint64_t>(PortableExp(distance / temperature_) * kWeightOne);
-    weight_total_ += candidate.weight;
+    PortableExps(std::span(exponents).first(some.size()));
+    for (size_t i = 0; i < some.size(); ++i) {
+      some[i].weight = static_cast<uint64_t>(static_cast<int64_t>(exponents[i] * kWeightOne));
+      weight_total_ += some[i].weight;
+    }
   }
 }
 

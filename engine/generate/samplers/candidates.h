@@ -41,6 +41,7 @@ class Candidates {
 
   // ---- As a row of logits or as a list ----------------------------------------------------------
 
+  size_t vocab() const { return row_.size(); }
   bool is_list() const { return is_list_; }
 
   // The logits by token, to be changed; only while !is_list() and nothing was scaled.

@@ -1,11 +1,10 @@
 // Locally typical sampling (Meister et al., 2022): keeps the tokens whose surprise, -log p, is
-// nearest to the entropy until their probabilities together exceed p.
-//
-// Where the temperature is 0, this sampler is passed over, although it may remove the likeliest
-// token.
+// nearest to the entropy until their probabilities together exceed p. The likeliest token may be
+// removed.
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "engine/generate/portable_math.h"
@@ -13,6 +12,28 @@
 
 namespace kvant {
 namespace {
+
+constexpr size_t kTypicalRanges = 1024;  // their sums stay in the first-level cache
+constexpr size_t kTypicalOfRange = 8;
+
+// Distances from `least` to `most`, cut into ranges of equal width.
+class DistanceRanges {
+ public:
+  DistanceRanges(double least, double most, size_t count) : least_(least), count_(count) {
+    per_range_ = most > least ? static_cast<double>(count - 1) / (most - least) : 0;
+  }
+
+  size_t count() const { return count_; }
+  // Below count(), and never less for a greater distance. Counts and ranges fit 32 bits.
+  size_t Of(double distance) const {
+    return static_cast<size_t>(static_cast<int32_t>((distance - least_) * per_range_));
+  }
+
+ private:
+  double least_;
+  double per_range_;
+  size_t count_;
+};
 
 class TypicalStage final : public CopiedStage<TypicalStage> {
  public:
@@ -24,46 +45,119 @@ class TypicalStage final : public CopiedStage<TypicalStage> {
     candidates.SortIfBegun();
     candidates.ComputeWeights();
     const double total = static_cast<double>(candidates.weight_total());
-    FindDistances(candidates, total);
     const double enough = total * p_;
+    FindDistances(candidates, total);
+    Select(total, enough);
+    SortSelected(candidates);
     uint64_t sum = 0;
     kept_.clear();
-    for (const Surprise& entry : surprises_) {
+    for (const Typical& entry : selected_) {
       kept_.push_back(candidates[entry.index]);
       sum += kept_.back().weight;
-      if (static_cast<double>(sum) > enough && kept_.size() >= keep_min_) break;
+      if (IsEnough(sum, kept_.size(), enough)) break;
     }
     candidates.Replace(kept_);
   }
 
  private:
-  struct Surprise {
+  struct Typical {
     double distance;
-    size_t index;
+    uint32_t index;
   };
 
-  // How far each token's surprise is from the entropy, the nearest first.
+  bool IsEnough(uint64_t sum, size_t count, double enough) const {
+    return static_cast<double>(sum) > enough && count >= keep_min_;
+  }
+
+  // How far each token's surprise is from the entropy. Where p is 0, p log p is 0, and such a token
+  // is never typical.
   void FindDistances(const Candidates& candidates, double total) {
-    const double log_total = PortableLog(total);
-    surprises_.clear();
-    double entropy = 0;
+    indices_.resize(candidates.size());
+    weights_.resize(candidates.size());
+    size_t count = 0;
     for (size_t i = 0; i < candidates.size(); ++i) {
-      const double weight = static_cast<double>(candidates[i].weight);
-      if (weight == 0) continue;  // p log p is 0 there, and such a token is never typical
-      const double surprise = log_total - PortableLog(weight);
-      entropy += weight / total * surprise;
-      surprises_.push_back({surprise, i});
+      const auto weight = static_cast<int64_t>(candidates[i].weight);
+      indices_[count] = static_cast<uint32_t>(i);
+      weights_[count] = static_cast<double>(weight);
+      count += weight > 0 ? 1 : 0;
     }
-    for (Surprise& entry : surprises_) entry.distance = std::fabs(entry.distance - entropy);
-    std::sort(surprises_.begin(), surprises_.end(), [&](const Surprise& a, const Surprise& b) {
-      return std::tuple(a.distance, candidates[a.index].id) <
-             std::tuple(b.distance, candidates[b.index].id);
-    });
+    indices_.resize(count);
+    weights_.resize(count);
+    distances_ = weights_;
+    PortableLogs(distances_);
+    const double log_total = PortableLog(total);
+    double entropy = 0;
+    for (size_t k = 0; k < count; ++k) {
+      distances_[k] = log_total - distances_[k];
+      entropy += weights_[k] / total * distances_[k];
+    }
+    for (double& distance : distances_) distance = std::fabs(distance - entropy);
+  }
+
+  // selected_ gets the tokens that stay and a few more, nothing sorted: those of the nearest ranges
+  // of distances whose probabilities are enough together. No surprise is above log(total).
+  void Select(double total, double enough) {
+    const DistanceRanges ranges(0, PortableLog(total), kTypicalRanges);
+    std::array<uint64_t, kTypicalRanges> sums{};
+    std::array<uint32_t, kTypicalRanges> counts{};
+    ranges_.resize(distances_.size());
+    for (size_t k = 0; k < distances_.size(); ++k) {
+      const size_t range = ranges.Of(distances_[k]);
+      ranges_[k] = static_cast<uint16_t>(range);
+      sums[range] += static_cast<uint64_t>(static_cast<int64_t>(weights_[k]));
+      ++counts[range];
+    }
+    uint64_t sum = 0;
+    size_t count = 0;
+    size_t last = 0;
+    for (; last < kTypicalRanges; ++last) {
+      sum += sums[last];
+      count += counts[last];
+      if (IsEnough(sum, count, enough)) break;
+    }
+    selected_.clear();
+    for (size_t k = 0; k < distances_.size(); ++k) {
+      if (ranges_[k] <= last) selected_.push_back({distances_[k], indices_[k]});
+    }
+  }
+
+  // Sorts selected_, the nearest first, of equal ones the lower id: first into ranges of a few,
+  // then each range.
+  void SortSelected(const Candidates& candidates) {
+    const auto is_nearer = [&](const Typical& a, const Typical& b) {
+      if (a.distance != b.distance) return a.distance < b.distance;
+      return candidates[a.index].id < candidates[b.index].id;
+    };
+    const auto by_distance = [](const Typical& a, const Typical& b) {
+      return a.distance < b.distance;
+    };
+    const auto [least, most] = std::minmax_element(selected_.begin(), selected_.end(), by_distance);
+    const DistanceRanges ranges(least->distance, most->distance,
+                                selected_.size() / kTypicalOfRange + 1);
+    ends_.assign(ranges.count() + 1, 0);
+    for (const Typical& entry : selected_) ++ends_[ranges.Of(entry.distance) + 1];
+    for (size_t range = 1; range <= ranges.count(); ++range) ends_[range] += ends_[range - 1];
+    sorted_.resize(selected_.size());
+    for (const Typical& entry : selected_) sorted_[ends_[ranges.Of(entry.distance)]++] = entry;
+    std::swap(selected_, sorted_);
+    uint32_t begin = 0;
+    for (size_t range = 0; range < ranges.count(); ++range) {
+      const auto first = selected_.begin() + begin;
+      const auto end = selected_.begin() + ends_[range];
+      if (!std::is_sorted(first, end, is_nearer)) std::sort(first, end, is_nearer);
+      begin = ends_[range];
+    }
   }
 
   double p_;
   size_t keep_min_;
-  std::vector<Surprise> surprises_;
+  std::vector<uint32_t> indices_;  // of candidates with a probability
+  std::vector<double> weights_;    // of these
+  std::vector<double> distances_;  // of these
+  std::vector<uint16_t> ranges_;   // of these
+  std::vector<Typical> selected_;
+  std::vector<Typical> sorted_;  // scratch of SortSelected
+  std::vector<uint32_t> ends_;   // of ranges in sorted_
   std::vector<TokenCandidate> kept_;
 };
 

@@ -85,6 +85,41 @@ TEST(PortableMath, LogIsWithinTwoUlp) {
   }
 }
 
+// Rows of every length up to two rounds of lanes, and values at the borders of the reductions.
+TEST(PortableMath, RowsHaveTheBitsOfSingleValues) {
+  Xoshiro256 random(3);
+  const auto unit = [&] { return static_cast<double>(random.Next() >> 11) * 0x1p-53; };
+  for (int i = 0; i < 4000; ++i) {
+    std::vector<double> exps;
+    std::vector<double> logs;
+    for (int k = 0; k < i % 40; ++k) {
+      const double x = -unit() * (k % 3 == 0 ? 700.0 : 30.0);
+      const double half =
+          (std::round(x) + 0.5) * 0.69314718055994530942;  // where e's power changes
+      exps.push_back(k % 5 == 0 && half <= 0 ? half : x);
+      const uint64_t bits = 0x0010000000000000u + random.Below(0x7fe0000000000000u);
+      const double weight = std::floor(unit() * 0x1p40) + 1;
+      logs.push_back(k % 3 == 0 ? std::bit_cast<double>(bits) : weight);
+    }
+    exps.insert(exps.end(), {0.0, -0.0, -700.0});
+    logs.insert(logs.end(), {1.0, 0x1.6a09e667f3bcdp-1, 0x1.6a09e667f3bccp-1, 0x1p40});
+    std::vector<double> exps_of_row = exps;
+    std::vector<double> logs_of_row = logs;
+    PortableExps(exps_of_row);
+    PortableLogs(logs_of_row);
+    for (size_t k = 0; k < exps.size(); ++k) {
+      ASSERT_EQ(std::bit_cast<uint64_t>(exps_of_row[k]),
+                std::bit_cast<uint64_t>(PortableExp(exps[k])))
+          << exps[k];
+    }
+    for (size_t k = 0; k < logs.size(); ++k) {
+      ASSERT_EQ(std::bit_cast<uint64_t>(logs_of_row[k]),
+                std::bit_cast<uint64_t>(PortableLog(logs[k])))
+          << logs[k];
+    }
+  }
+}
+
 TEST(PortableMath, EdgesAreDefined) {
   EXPECT_EQ(PortableExp(0.0), 1.0);
   EXPECT_EQ(PortableExp(-INFINITY), 0.0);

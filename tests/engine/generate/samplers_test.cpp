@@ -198,6 +198,66 @@ TEST(Samplers, DryNeedsATokenizerForItsBreakers) {
   EXPECT_TRUE(Sampler::Create(options, 10).ok());
 }
 
+// All tokens sorted by how far their surprise is from the entropy, in double: the ids that stay.
+std::set<TokenId> TypicalReference(const LogitRow& logits, double p, size_t keep_min) {
+  const double best = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
+  std::vector<double> shares;
+  double sum = 0;
+  for (const float logit : logits) {
+    const double weight = std::exp(static_cast<double>(logit) - best);
+    shares.push_back(weight < 0x1p-40 ? 0 : weight);
+    sum += shares.back();
+  }
+  double entropy = 0;
+  for (double& share : shares) {
+    share /= sum;
+    entropy -= share > 0 ? share * std::log(share) : 0;
+  }
+  std::vector<TokenId> order;
+  for (size_t id = 0; id < logits.size(); ++id) {
+    if (shares[id] > 0) order.push_back(static_cast<TokenId>(id));
+  }
+  const auto distance = [&](TokenId id) {
+    return std::fabs(-std::log(shares[static_cast<size_t>(id)]) - entropy);
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](TokenId a, TokenId b) { return distance(a) < distance(b); });
+  std::set<TokenId> kept;
+  double together = 0;
+  for (const TokenId id : order) {
+    kept.insert(id);
+    together += shares[static_cast<size_t>(id)];
+    if (together > p && kept.size() >= keep_min) break;
+  }
+  return kept;
+}
+
+// Rows from flat to steep, some with few different values, so that many distances are equal.
+TEST(Samplers, TypicalOfALargeVocabularyFollowsItsDefinition) {
+  Xoshiro256 random(31);
+  for (int round = 0; round < 36; ++round) {
+    LogitRow logits(round % 4 == 0 ? 300 : 20000);
+    const double spread = round % 3 == 0 ? 1 : 6.0 * (round % 3);
+    for (float& logit : logits) {
+      const double unit = static_cast<double>(random.Next() >> 11) * 0x1p-53;
+      const double value = spread * std::log(1 / (unit + 1e-9));
+      logit = static_cast<float>(round % 6 == 5 ? std::floor(value / 4) : value);
+    }
+    if (round % 9 == 8) std::fill(logits.begin(), logits.end(), 1.0f);
+    SamplingOptions options = FixtureOptions({});
+    for (const float p : {0.05f, 0.45f, 0.95f}) {
+      options.typical = p;
+      options.min_keep = round % 2 == 0 ? 0 : 50;
+      const size_t keep_min = static_cast<size_t>(std::max(options.min_keep, 1));
+      std::set<TokenId> found;
+      for (const auto& [id, chance] : ChainChances(options, logits, {})) found.insert(id);
+      const auto expected = TypicalReference(logits, static_cast<double>(p), keep_min);
+      EXPECT_TRUE(found == expected) << "round " << round << " p " << p << ": " << found.size()
+                                     << " and " << expected.size() << " tokens";
+    }
+  }
+}
+
 // ---- Samplers that adapt ------------------------------------------------------------------------
 
 Chances Softmax(const LogitRow& logits) {
