@@ -139,6 +139,14 @@ class FlatLogProbs {
   size_t count_ = 0;
 };
 
+// C has KVANT_FINISH_ERROR between the reasons, which are in the same order otherwise.
+int32_t FinishReasonInC(FinishReason reason) {
+  const auto number = static_cast<int32_t>(reason);
+  return number < KVANT_FINISH_ERROR ? number : number + 1;
+}
+static_assert(static_cast<int32_t>(FinishReason::kCancelled) == KVANT_FINISH_CANCELLED);
+static_assert(static_cast<int32_t>(FinishReason::kNoToken) + 1 == KVANT_FINISH_NO_TOKEN);
+
 kvant_batch_counters CountersInC(const SchedulerCounters& counters) {
   kvant_batch_counters out = {};
   out.struct_size = sizeof(out);
@@ -242,8 +250,9 @@ class BatchState {
       };
     }
     if (calls.on_logits != nullptr) {
-      options.on_logits = [&calls, &ended, request, sample](std::span<const TokenId> text,
-                                                            std::span<float> logits) -> Status {
+      options.logits.on_logits = [&calls, &ended, request, sample](
+                                     std::span<const TokenId> text,
+                                     std::span<float> logits) -> Status {
         if (calls.on_logits(calls.user, request, sample, text.data(), text.size(), logits.data(),
                             logits.size()) == 0) {
           return {};
@@ -292,9 +301,7 @@ class BatchState {
     out.struct_size = sizeof(out);
     out.request = entry.request;
     out.sample = entry.sample;
-    out.finish_reason = made.finish_reason == FinishReason::kDeadline
-                            ? KVANT_FINISH_DEADLINE
-                            : static_cast<int32_t>(made.finish_reason);
+    out.finish_reason = FinishReasonInC(made.finish_reason);
     if (entry.ended) out.finish_reason = KVANT_FINISH_CANCELLED;
     if (failed) out.finish_reason = KVANT_FINISH_ERROR;
     out.status = failed ? StatusOf(status.error().code) : KVANT_OK;

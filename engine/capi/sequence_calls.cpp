@@ -1,6 +1,7 @@
 // The calls of kvant/kvant_runner.h on sequences, and on their caches as tensors.
 #include "base/counted.h"
 #include "engine/capi/handles.h"
+#include "engine/generate/logit_check.h"
 
 namespace kvant::capi {
 namespace {
@@ -133,6 +134,8 @@ kvant_status kvant_sequence_generate(kvant_runner* runner, kvant_sequence sequen
                        Counted(held.length(sequence), "token"));
     }
     KVANT_TRY(CheckRow(*sampler, logits.size()));
+    KVANT_TRY(CheckLogitsAreNumbers(
+        logits, {held.name(), held.length(sequence) - 1, held.tokens(sequence).back()}));
     KVANT_ASSIGN(*token, sampler->sampler.Sample(logits));
     sampler->sampler.Accept(*token);
     return held.Append(sequence, {token, 1});

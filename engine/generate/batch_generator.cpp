@@ -44,6 +44,7 @@ Status GenerateBatch(Runner& runner, const Tokenizer& tokenizer,
   generate.stop_texts = options.stop_texts;
   generate.ignore_eos = options.ignore_eos;
   generate.special = options.special;
+  generate.logits = options.logits;
   generate.processors = options.processors;
   std::deque<TextRequest> texts;
   Scheduler scheduler(runner, {.prompt_slice = options.prompt_slice, .cancel = options.cancel});

@@ -6,6 +6,7 @@
 #include <deque>
 
 #include "base/result.h"
+#include "engine/generate/logit_check.h"
 #include "kvant/scheduler.h"
 #include "kvant/text_request.h"
 
@@ -67,7 +68,13 @@ class BeamRequest final : public Request {
   // that go on.
   Status Advance(SequenceHost& host) override {
     logits_.clear();
-    for (const SequenceId beam : beams_) logits_.push_back(host.logits(beam));
+    const std::span<const TokenId> tokens = search_.tokens();
+    for (size_t beam = 0; beam < beams_.size(); ++beam) {
+      logits_.push_back(host.logits(beams_[beam]));
+      const TokenId token = tokens.empty() ? input_.prompt.back() : tokens[beam];
+      KVANT_TRY(CheckLogitsAreNumbers(logits_.back(),
+                                      {host.name(), host.length(beams_[beam]) - 1, token}));
+    }
     KVANT_TRY(search_.Step(logits_));
     ++steps_;
     KVANT_TRY(search_.done() ? Shrink(host, 0) : Follow(host));
@@ -121,14 +128,15 @@ class BeamRequest final : public Request {
 
 // Starts a search for at most as many tokens as the context has room for; the last one needs none.
 Result<BeamSearch> StartSearch(const Runner& runner, std::span<const TokenId> prompt,
-                               BeamOptions options) {
+                               BeamOptions options, const LogitOptions& logits) {
   const int64_t most = runner.options().context + 1;
   options.max_length = std::min(options.max_length, most);
   options.min_length = std::min(options.min_length, most);
   options.max_new_tokens = std::min(options.max_new_tokens, most - std::ssize(prompt));
   options.min_new_tokens = std::min(
       options.min_new_tokens, options.max_length > 0 ? options.max_length : options.max_new_tokens);
-  KVANT_ASSIGN(BeamSearch search, BeamSearch::Create(options, runner.model().vocab_size()));
+  KVANT_ASSIGN(BeamSearch search, BeamSearch::Create(options, runner.model().vocab_size(), logits,
+                                                     &runner.model().tokenizer()));
   KVANT_TRY(search.Start(prompt));
   return search;
 }
@@ -198,7 +206,8 @@ Result<std::vector<BeamGeneration>> GenerateBeams(Runner& runner,
     BeamOptions search_options = options.search;
     search_options.ct2_translates =
         search_options.scoring == BeamScoring::kCt2 && !options.sources.empty();
-    KVANT_ASSIGN(BeamSearch search, StartSearch(runner, prompts[i], search_options));
+    KVANT_ASSIGN(BeamSearch search,
+                 StartSearch(runner, prompts[i], search_options, options.logits));
     KVANT_ASSIGN(const Service service, ServiceFor(runner, prompts[i], options));
     fork.sequence = service.sequence.value_or(-1);
     TextInput input = {prompts[i]};

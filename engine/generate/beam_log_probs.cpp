@@ -1,11 +1,11 @@
 #include "kvant/beam_log_probs.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
-#include "engine/evaluate/distribution.h"
-#include "engine/generate/beam_processors.h"
+#include "base/check.h"
+#include "base/result.h"
+#include "engine/generate/logit_stages/beam_processors.h"
+#include "engine/generate/logit_stages/stage_row.h"
 #include "engine/generate/portable_math.h"
 
 namespace kvant {
@@ -20,48 +20,26 @@ constexpr auto kLikelier = [](const auto& a, const auto& b) {
 
 BeamLogProbs::BeamLogProbs(const BeamOptions& options, int32_t vocab_size)
     : options_(options),
-      on_logits_(options.scoring != BeamScoring::kHf || options.beams == 1),
       keep_min_(options.beams == 1 ? 1 : std::max<size_t>(2, options.end_tokens.size() + 1)) {
-  for (const BeamProcessor& processor : AllBeamProcessors()) {
-    if (processor.used(options)) processors_.push_back(&processor);
-  }
   const size_t vocab = static_cast<size_t>(vocab_size);
   row_.resize(vocab);
-  if (needs_tokens()) seen_.resize(vocab);
   if (options.sample) entries_.reserve(vocab);
+  const Status added = stages_.Add({.vocab = vocab, .processors = &options_});
+  KVANT_CHECK(added.ok());  // only the caller's own stages can fail
 }
 
-bool BeamLogProbs::needs_tokens() const {
-  return std::any_of(processors_.begin(), processors_.end(), [](const BeamProcessor* processor) {
-    return processor->reads == BeamProcessor::Reads::kTokens;
-  });
+Status BeamLogProbs::Add(const LogitOptions& options, const Tokenizer* tokenizer) {
+  return stages_.Add({.vocab = row_.size(), .tokenizer = tokenizer, .logits = &options});
 }
 
-std::span<float> BeamLogProbs::Load(std::span<const float> logits) {
+Result<std::span<const float>> BeamLogProbs::Process(std::span<const float> logits,
+                                                     const LogitText& text, LogitChain& stages) {
   std::transform(logits.begin(), logits.end(), row_.begin(), Sanitize);
-  if (!on_logits_) Normalize();
-  return row_;
-}
-
-std::span<const float> BeamLogProbs::Process(const BeamText& text) {
-  if (++call_ == 0) {
-    std::fill(seen_.begin(), seen_.end(), 0);
-    call_ = 1;
-  }
-  const BeamProcessing step = {options_, text, row_, seen_, call_};
-  for (const BeamProcessor* processor : processors_) processor->apply(step);
-  if (on_logits_) Normalize();
+  KVANT_ASSIGN(const bool goes_on, stages.Apply(text, row_));
+  if (!goes_on) return std::span<const float>();
   if (options_.sample) Filter();
-  if (options_.renormalize && (options_.sample || !on_logits_)) Normalize();
-  return row_;
-}
-
-// A row without a finite value stays as it is.
-void BeamLogProbs::Normalize() {
-  const evaluate::Distribution distribution = evaluate::Normalize(row_);
-  if (row_[static_cast<size_t>(distribution.top)] == kLogitNone) return;
-  const double log_sum = distribution.log_sum;
-  for (float& value : row_) value = static_cast<float>(double{value} - log_sum);
+  if (options_.renormalize && (options_.sample || !ProcessesLogits(options_))) ToLogProbs(row_);
+  return std::span<const float>(row_);
 }
 
 void BeamLogProbs::Filter() {

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/result.h"
-#include "engine/generate/beam_processors.h"
+#include "engine/generate/logit_stages/beam_processors.h"
 
 namespace kvant {
 namespace {

@@ -13,13 +13,6 @@ namespace {
 // History reserved at creation; longer ones grow as they are written.
 constexpr int64_t kNodesReserved = 1 << 20;
 
-// length^penalty in operations that are the same everywhere.
-double Power(double length, double penalty) {
-  if (penalty == 0) return 1;
-  if (length == 0) return penalty > 0 ? 0 : std::numeric_limits<double>::infinity();
-  return PortableExp(penalty * PortableLog(length));
-}
-
 // A draw of the Gumbel distribution, -ln(-ln(u)). Adding one to each log-probability and taking the
 // k largest is drawing k without replacement (Kool et al., 2019).
 double Gumbel(Xoshiro256& random) {
@@ -43,9 +36,14 @@ constexpr auto kBetter = [](const auto& a, const auto& b) {
 
 }  // namespace
 
-Result<BeamSearch> BeamSearch::Create(const BeamOptions& options, int32_t vocab_size) {
+Result<BeamSearch> BeamSearch::Create(const BeamOptions& options, int32_t vocab_size,
+                                      const LogitOptions& logits, const Tokenizer* tokenizer) {
   KVANT_TRY(CheckBeamOptions(options, vocab_size));
-  return BeamSearch(options, vocab_size);
+  BeamSearch search(options, vocab_size);
+  KVANT_TRY(search.log_probs_.Add(logits, tokenizer));
+  search.reads_tokens_ = search.log_probs_.stages().reads_tokens();
+  search.keeps_state_ = search.log_probs_.stages().keeps_state();
+  return search;
 }
 
 BeamSearch::BeamSearch(const BeamOptions& options, int32_t vocab_size)
@@ -70,6 +68,7 @@ BeamSearch::BeamSearch(const BeamOptions& options, int32_t vocab_size)
   }
   next_.reserve(group_beams_);
   candidates_.reserve(2 * candidates_max_);
+  shared_.reserve(static_cast<size_t>(options.beams));
   parents_.reserve(static_cast<size_t>(options.beams));
   tokens_.reserve(static_cast<size_t>(options.beams));
   const int64_t longest = options.max_length > 0 ? options.max_length : options.max_new_tokens;
@@ -93,8 +92,11 @@ Status BeamSearch::Start(std::span<const TokenId> prompt) {
   }
   generated_max_ = room;
   prompt_.assign(prompt.begin(), prompt.end());
-  if (log_probs_.needs_tokens()) {
-    text_.reserve(prompt.size() + static_cast<size_t>(generated_max_));
+  if (reads_tokens_) text_.reserve(prompt.size() + static_cast<size_t>(generated_max_));
+  stages_.assign(1, log_probs_.stages());
+  for (size_t i = 0; keeps_state_ && i < prompt.size(); ++i) {
+    const bool is_text = options_.ct2_translates && i > 0;
+    stages_[0].Accept(prompt[i], is_text ? TokenFrom::kText : TokenFrom::kPrompt);
   }
   nodes_.clear();
   for (Group& group : groups_) {
@@ -129,25 +131,33 @@ Status BeamSearch::CheckLogits(std::span<const std::span<const float>> logits) c
 Status BeamSearch::Step(std::span<const std::span<const float>> logits) {
   KVANT_TRY(CheckLogits(logits));
   for (size_t g = 0; g < groups_.size(); ++g) {
-    Group& group = groups_[g];
-    if (group.done) continue;
-    Gather(g, logits);
-    next_.clear();
-    if (options_.scoring == BeamScoring::kCt2) {
-      StepCt2(group);
-    } else if (options_.scoring == BeamScoring::kWhisper) {
-      StepWhisper(group);
-    } else if (options_.scoring == BeamScoring::kOga || options_.groups > 1) {
-      StepScorer(group);
-    } else {
-      StepHf(group);
-    }
+    if (groups_[g].done) continue;
+    const Status status = StepGroup(g, logits);
+    if (status.ok()) continue;
+    done_ = true;
+    return status;
   }
   ++generated_;
   Publish();
   const auto found = [](const Group& group) { return !group.finished.empty(); };
   if (done_ && std::none_of(groups_.begin(), groups_.end(), found)) {
     return MakeError(ErrorCode::kInvalid, "beam search: no token has a finite logit");
+  }
+  return {};
+}
+
+Status BeamSearch::StepGroup(size_t index, std::span<const std::span<const float>> logits) {
+  KVANT_TRY(Gather(index, logits));
+  Group& group = groups_[index];
+  next_.clear();
+  if (options_.scoring == BeamScoring::kCt2) {
+    StepCt2(group);
+  } else if (options_.scoring == BeamScoring::kWhisper) {
+    StepWhisper(group);
+  } else if (options_.scoring == BeamScoring::kOga || options_.groups > 1) {
+    StepScorer(group);
+  } else {
+    StepHf(group);
   }
   return {};
 }
@@ -167,20 +177,35 @@ void BeamSearch::Publish() {
       beam.row = static_cast<int32_t>(rows_++);
     }
   }
+  if (keeps_state_) FollowBeams();
+}
+
+// Gives every live beam the stages of its parent, which then accept its token.
+void BeamSearch::FollowBeams() {
+  next_stages_.clear();
+  for (size_t row = 0; row < parents_.size(); ++row) {
+    next_stages_.push_back(stages_[static_cast<size_t>(parents_[row])]);
+    next_stages_.back().Accept(tokens_[row], TokenFrom::kText);
+  }
+  std::swap(stages_, next_stages_);
 }
 
 // ---- Candidates ---------------------------------------------------------------------------------
 
 // Fills candidates_ with the best continuations of a beam group's live beams, in order of choice.
-void BeamSearch::Gather(size_t index, std::span<const std::span<const float>> logits) {
-  const Group& group = groups_[index];
+Status BeamSearch::Gather(size_t index, std::span<const std::span<const float>> logits) {
+  Group& group = groups_[index];
   candidates_.clear();
   threshold_ = double{kLogitNone};
+  CollectSharedTokens(index);
   for (size_t beam = 0; beam < group.live.size(); ++beam) {
     const Beam& live = group.live[beam];
-    PenalizeSharedTokens(index, log_probs_.Load(logits[static_cast<size_t>(live.row)]));
-    const std::span<const float> row = log_probs_.Process(Text(live.node));
-    if (options_.sample) {
+    const auto at = static_cast<size_t>(live.row);
+    KVANT_ASSIGN(const std::span<const float> row,
+                 log_probs_.Process(logits[at], Text(live.node), stages_[keeps_state_ ? at : 0]));
+    if (row.empty()) {
+      FinishWithoutToken(group, live);
+    } else if (options_.sample) {
       Draw(row, static_cast<int32_t>(beam), live.sum);
     } else {
       TakeTop(row, static_cast<int32_t>(beam), live.sum);
@@ -188,6 +213,7 @@ void BeamSearch::Gather(size_t index, std::span<const std::span<const float>> lo
   }
   KeepBest();
   std::sort(candidates_.begin(), candidates_.end(), kBetter);
+  return {};
 }
 
 // Most of a row is beaten by what is there already: pieces of it are passed over at once.
@@ -232,12 +258,13 @@ void BeamSearch::KeepBest() {
 }
 
 // Prompt and beam; their tokens only if anything looks at them.
-BeamText BeamSearch::Text(int32_t node) {
-  BeamText text = {.tokens = {},
-                   .prompt = std::ssize(prompt_),
-                   .generated = generated_,
-                   .generated_max = generated_max_};
-  if (!log_probs_.needs_tokens()) return text;
+LogitText BeamSearch::Text(int32_t node) {
+  LogitText text = {.tokens = {},
+                    .prompt = std::ssize(prompt_),
+                    .generated = generated_,
+                    .generated_max = generated_max_,
+                    .shared = shared_};
+  if (!reads_tokens_) return text;
   text_.assign(prompt_.begin(), prompt_.end());
   text_.resize(prompt_.size() + static_cast<size_t>(generated_));
   for (size_t i = text_.size(); node != kNoNode;) {
@@ -253,11 +280,11 @@ BeamText BeamSearch::Text(int32_t node) {
 
 // The live beams of earlier groups have this step's tokens already; groups that were done before
 // have none.
-void BeamSearch::PenalizeSharedTokens(size_t groups_before, std::span<float> row) const {
+void BeamSearch::CollectSharedTokens(size_t groups_before) {
+  shared_.clear();
   for (const Group& group : std::span(groups_).first(groups_before)) {
     for (const Beam& beam : group.live) {
-      const TokenId token = nodes_[static_cast<size_t>(beam.node)].token;
-      row[static_cast<size_t>(token)] -= options_.diversity_penalty;
+      shared_.push_back(nodes_[static_cast<size_t>(beam.node)].token);
     }
   }
 }
@@ -384,6 +411,14 @@ void BeamSearch::FinishLive(Group& group, const Beam& beam) {
   Insert(group, {score, beam.sum, beam.node});
 }
 
+// A live beam, as it was before this step.
+void BeamSearch::FinishWithoutToken(Group& group, const Beam& beam) {
+  ++group.finished_count;
+  const float score = Score(beam.sum, generated_, Ending::kOpen);
+  if (full(group) && !(score > group.finished.back().score)) return;
+  Insert(group, {score, beam.sum, beam.node, true});
+}
+
 // Drops the worst of a full list.
 void BeamSearch::Insert(Group& group, const Finished& finished) {
   if (full(group)) group.finished.pop_back();
@@ -405,78 +440,6 @@ bool BeamSearch::CanGain(const Group& group, float best_sum) const {
     length = generated_max_;
   }
   return Divide(best_sum, length) > group.finished.back().score;
-}
-
-// The score of a hypothesis of `generated` tokens, an end token included.
-float BeamSearch::Score(float sum, int64_t generated, Ending ending) const {
-  const int64_t open = generated - (ending == Ending::kEndToken ? 1 : 0);
-  switch (options_.scoring) {
-    case BeamScoring::kHf: return Divide(sum, generated);
-    case BeamScoring::kOga: return Divide(sum, static_cast<int64_t>(prompt_.size()) + open);
-    case BeamScoring::kCt2: {
-      const bool counts_end = options_.ct2_length_counts_end || options_.ct2_translates;
-      return Divide(sum, PromptInText() + (counts_end ? generated : open));
-    }
-    case BeamScoring::kWhisper: break;
-  }
-  if (!options_.length_penalty.has_value()) return Divide(sum, open);
-  const double length = static_cast<double>(5 + open) / 6;
-  return sum / static_cast<float>(Power(length, penalty_));
-}
-
-int64_t BeamSearch::PromptInText() const {
-  return options_.ct2_translates ? std::ssize(prompt_) - 1 : 0;
-}
-
-// sum / length^penalty; -infinity for an empty text whose score would be undefined.
-float BeamSearch::Divide(float sum, int64_t length) const {
-  const auto divisor = static_cast<float>(Power(static_cast<double>(length), penalty_));
-  return divisor == 0 ? kLogitNone : sum / divisor;
-}
-
-// ---- Results ------------------------------------------------------------------------------------
-
-std::vector<BeamHypothesis> BeamSearch::Results() const {
-  std::vector<const Finished*> found;
-  for (const Group& group : groups_) {
-    for (const Finished& finished : group.finished) found.push_back(&finished);
-  }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const Finished* a, const Finished* b) { return a->score > b->score; });
-  found.resize(std::min(found.size(), static_cast<size_t>(options_.num_return)));
-  std::vector<BeamHypothesis> results;
-  for (const Finished* finished : found) results.push_back(Trace(*finished));
-  return results;
-}
-
-BeamHypothesis BeamSearch::Live(size_t row) const {
-  for (const Group& group : groups_) {
-    for (const Beam& beam : group.live) {
-      if (static_cast<size_t>(beam.row) != row) continue;
-      return Trace({Score(beam.sum, generated_, Ending::kOpen), beam.sum, beam.node});
-    }
-  }
-  return {};
-}
-
-BeamHypothesis BeamSearch::Trace(const Finished& finished) const {
-  BeamHypothesis result;
-  result.sum = finished.sum;
-  result.score = finished.score;
-  for (int32_t i = finished.node; i != kNoNode;) {
-    const Node& node = nodes_[static_cast<size_t>(i)];
-    result.ids.push_back(node.token);
-    result.log_probs.push_back(node.log_prob);
-    result.parents.push_back(node.parent_beam);
-    i = node.parent_node;
-  }
-  std::reverse(result.ids.begin(), result.ids.end());
-  std::reverse(result.log_probs.begin(), result.log_probs.end());
-  std::reverse(result.parents.begin(), result.parents.end());
-  const auto& ends = options_.end_tokens;
-  result.ended =
-      !result.ids.empty() && std::find(ends.begin(), ends.end(), result.ids.back()) != ends.end();
-  return result;
 }
 
 }  // namespace kvant

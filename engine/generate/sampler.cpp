@@ -1,15 +1,18 @@
 // Building the chain of samplers from the options, and sending candidates through it. The samplers
-// themselves are in engine/generate/samplers.
+// themselves are in engine/generate/samplers, the stages in front of them in logit_stages.
 #include "kvant/sampler.h"
 
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "base/result.h"
 #include "base/system_random.h"
+#include "engine/generate/logit_stages/stage_row.h"
 #include "engine/generate/portable_math.h"
 #include "engine/generate/samplers/candidates.h"
 #include "engine/generate/samplers/stage.h"
+#include "kvant/logit_chain.h"
 
 namespace kvant {
 namespace {
@@ -56,18 +59,33 @@ Status CheckOptions(const SamplingOptions& options, int32_t vocab_size) {
 }
 
 using SamplerChain = std::vector<const SamplerRow*>;
+using SamplerOrder = SamplerRow::Order;
+
+bool Asked(const SamplerRow& row, const SamplingOptions& options) {
+  return row.asked != nullptr && row.asked(options);
+}
+
+// The samplers of the default chain that are of this kind; nullopt: of all kinds.
+SamplerChain DefaultChain(std::optional<SamplerRow::Kind> kind) {
+  SamplerChain chain;
+  for (const SamplerRow* row : AllSamplers()) {
+    const bool wanted = !kind.has_value() || row->kind == *kind;
+    if (wanted && row->order == SamplerOrder::kDefault) chain.push_back(row);
+  }
+  return chain;
+}
 
 // The samplers that the options ask for, in order.
 Result<SamplerChain> ChainOf(const SamplingOptions& options) {
-  SamplerChain chain;
-  if (options.mirostat != 0) {
-    chain = {&kTemperatureSampler, &kMirostatSampler};
+  for (const SamplerRow* row : AllSamplers()) {
+    if (row->order != SamplerOrder::kAlone || !Asked(*row, options)) continue;
+    SamplerChain chain = DefaultChain(SamplerRow::Kind::kTemperature);
+    chain.push_back(row);
     return chain;
   }
+  SamplerChain chain;
   if (!options.samplers.has_value()) {
-    for (const SamplerRow* row : AllSamplers()) {
-      if (row->order == SamplerRow::Order::kDefault) chain.push_back(row);
-    }
+    chain = DefaultChain({});
   } else {
     for (const std::string& name : *options.samplers) {
       const SamplerRow* row = FindSampler(name);
@@ -77,18 +95,16 @@ Result<SamplerChain> ChainOf(const SamplingOptions& options) {
       chain.push_back(row);
     }
   }
-  const bool adaptive = std::find(chain.begin(), chain.end(), &kAdaptivePSampler) != chain.end();
-  if (options.adaptive_target >= 0 && !adaptive) {
-    return MakeError(ErrorCode::kInvalid,
-                     "adaptive-target: expected adaptive_p among the samplers with it");
+  for (const SamplerRow* row : AllSamplers()) {
+    if (row->order != SamplerOrder::kIfNamed || !Asked(*row, options)) continue;
+    if (std::find(chain.begin(), chain.end(), row) != chain.end()) continue;
+    return MakeError(ErrorCode::kInvalid, "{}: expected {} among the samplers with it",
+                     row->settings[0].name, row->name);
   }
   return chain;
 }
 
-// Whether nothing but the likeliest token is left behind the temperature.
-bool IsGreedy(const SamplingOptions& options) {
-  return options.temperature <= 0 && options.dynatemp_range <= 0;
-}
+Error NoToken() { return MakeError(ErrorCode::kInvalid, "sampling: no token has a finite logit"); }
 
 // Draws by probability.
 class PlainDraw final : public CopiedStage<PlainDraw, DrawingStage> {
@@ -103,15 +119,16 @@ class PlainDraw final : public CopiedStage<PlainDraw, DrawingStage> {
 struct Sampler::Chain {
   Chain(size_t vocab, size_t list_max, uint64_t seed) : candidates(vocab, list_max), random(seed) {}
 
-  Chain(const Chain& other) : bias(other.bias), candidates(other.candidates), random(other.random) {
-    for (const Link& link : other.links) links.push_back({link.stage->Clone(), link.takes_list});
+  Chain(const Chain& other)
+      : stages(other.stages), candidates(other.candidates), random(other.random) {
+    for (const Link& link : other.links) links.push_back({link.stage->Clone(), link.row});
     SetDraw(other.draw->Clone());
   }
   Chain& operator=(const Chain&) = delete;
 
   struct Link {
     std::unique_ptr<SamplerStage> stage;
-    bool takes_list;  // a row of logits is made a list first
+    const SamplerRow* row;
   };
   Status Add(const SamplerChain& rows, const SamplerSetup& setup);
 
@@ -120,9 +137,9 @@ struct Sampler::Chain {
     draw.reset(static_cast<DrawingStage*>(stage.release()));
   }
 
-  size_t vocab() { return static_cast<size_t>(candidates.row().size()); }
+  size_t vocab() const { return candidates.vocab(); }
 
-  std::vector<LogitBias> bias;
+  LogitChain stages;
   std::vector<Link> links;
   std::unique_ptr<DrawingStage> draw;
   Candidates candidates;
@@ -130,25 +147,19 @@ struct Sampler::Chain {
 };
 
 Status Sampler::Chain::Add(const SamplerChain& rows, const SamplerSetup& setup) {
-  using Kind = SamplerRow::Kind;
   draw = std::make_unique<PlainDraw>();
-  const auto is_temperature = [](const SamplerRow* row) { return row->kind == Kind::kTemperature; };
-  const auto counts = [](const SamplerRow* row) { return row->counts_candidates; };
-  bool only_one_stays = std::ranges::any_of(rows, is_temperature) &&
-                        std::ranges::none_of(rows, counts) && IsGreedy(setup.options);
   for (const SamplerRow* row : rows) {
-    // In front of a temperature of 0, filters change nothing but the time it takes.
-    const bool is_filter = row->kind == Kind::kFilter || row->filters_logits;
-    if (only_one_stays && is_filter) continue;
-    if (row->kind == Kind::kTemperature) only_one_stays = false;
     KVANT_ASSIGN(auto stage, row->make(setup));
     if (stage == nullptr) continue;
-    if (row->kind == Kind::kDraw) {
+    if (row->kind == SamplerRow::Kind::kDraw) {
       SetDraw(std::move(stage));
-    } else {
-      const bool takes_list = row->kind == Kind::kFilter || row->kind == Kind::kChoice;
-      links.push_back({std::move(stage), takes_list});
+      continue;
     }
+    // Filters right in front of it change nothing but the time it takes.
+    while (stage->keeps_likeliest_only() && !links.empty() && links.back().row->is_filter()) {
+      links.pop_back();
+    }
+    links.push_back({std::move(stage), row});
   }
   return {};
 }
@@ -174,7 +185,7 @@ Result<Sampler> Sampler::Create(const SamplingOptions& options, int32_t vocab_si
                               : 2 * static_cast<size_t>(options.top_k);
   auto chain = std::make_unique<Chain>(vocab, list_max, seed);
   KVANT_TRY(chain->Add(rows, {options, vocab, tokenizer}));
-  chain->bias = options.logit_bias;
+  KVANT_TRY(chain->stages.Add({.vocab = vocab, .biases = options.logit_bias}));
   Sampler sampler(std::move(chain), seed);
   if (tokenizer != nullptr) {
     for (const TokenId token : tokenizer->special().suppressed) sampler.Forbid(token);
@@ -182,38 +193,47 @@ Result<Sampler> Sampler::Create(const SamplingOptions& options, int32_t vocab_si
   return sampler;
 }
 
+int32_t Sampler::vocab_size() const { return static_cast<int32_t>(chain_->vocab()); }
+
+LogitChain& Sampler::logits() { return chain_->stages; }
+
 void Sampler::Forbid(TokenId token) {
   if (token < 0 || static_cast<size_t>(token) >= chain_->vocab()) return;
-  chain_->bias.push_back({token, kLogitNone});
+  const LogitBias forbidden = {token, kLogitNone};
+  const Status added =
+      chain_->stages.Add({.vocab = chain_->vocab(), .biases = std::span(&forbidden, 1)});
+  KVANT_CHECK(added.ok());  // only the caller's own stages can fail
 }
 
-void Sampler::Accept(TokenId token) {
+void Sampler::Accept(TokenId token, TokenFrom from) {
   if (token < 0 || static_cast<size_t>(token) >= chain_->vocab()) return;
-  for (const Chain::Link& link : chain_->links) link.stage->Accept(token);
-  chain_->draw->Accept(token);
+  chain_->stages.Accept(token, from);
+  for (const Chain::Link& link : chain_->links) link.stage->Accept(token, from);
+  chain_->draw->Accept(token, from);
 }
 
 Result<TokenId> Sampler::Sample(std::span<const float> logits) {
+  KVANT_ASSIGN(const std::optional<TokenId> token, Next(logits, {}));
+  if (!token.has_value()) return NoToken();
+  return *token;
+}
+
+Result<std::optional<TokenId>> Sampler::Next(std::span<const float> logits, const LogitText& text) {
   Candidates& candidates = chain_->candidates;
   if (logits.size() != chain_->vocab()) {
     return MakeError(ErrorCode::kInvalid, "sampling: expected {} logits, found {}", chain_->vocab(),
                      logits.size());
   }
   candidates.Start(logits);
-  for (const LogitBias& entry : chain_->bias) {
-    float& logit = candidates.row()[static_cast<size_t>(entry.token)];
-    logit = Sanitize(logit + entry.bias);
-  }
-  const auto none = [] {
-    return MakeError(ErrorCode::kInvalid, "sampling: no token has a finite logit");
-  };
+  KVANT_ASSIGN(const bool goes_on, chain_->stages.Apply(text, candidates.row()));
+  if (!goes_on) return std::optional<TokenId>();
   for (const Chain::Link& link : chain_->links) {
-    const bool takes_list = link.takes_list || candidates.is_list();
-    if (takes_list && !candidates.MakeList()) return none();
+    const bool takes_list = link.row->takes_list() || candidates.is_list();
+    if (takes_list && !candidates.MakeList()) return NoToken();
     link.stage->Apply(candidates, chain_->random);
   }
-  if (!candidates.MakeList()) return none();
-  return candidates[chain_->draw->Draw(candidates, chain_->random)].id;
+  if (!candidates.MakeList()) return NoToken();
+  return std::optional(candidates[chain_->draw->Draw(candidates, chain_->random)].id);
 }
 
 }  // namespace kvant

@@ -54,6 +54,8 @@ Result<std::unique_ptr<Runner>> Runner::Create(std::shared_ptr<const Model> mode
   return std::unique_ptr<Runner>(new Runner(std::move(engine)));
 }
 
+std::string_view Runner::name() const { return model().file().path(); }
+
 // ---- Sequences ----------------------------------------------------------------------------------
 
 Result<SequenceId> Runner::NewSequence() {

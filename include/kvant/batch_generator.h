@@ -48,6 +48,7 @@ struct BatchOptions {
   // In each step, at most this many tokens of prompts are processed beside one token of each
   // running text. 0: prompts go first, as a whole.
   int64_t prompt_slice = 0;
+  LogitOptions logits = {};                    // as in GenerateOptions; stages for each text
   std::optional<BeamOptions> processors = {};  // as in GenerateOptions
 };
 

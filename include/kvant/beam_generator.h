@@ -36,6 +36,7 @@ using BeamStepFunction = std::function<BeamStep(size_t request, const BeamSearch
 
 struct BeamGenerateOptions {
   BeamOptions search;
+  LogitOptions logits = {};                   // as in GenerateOptions; stages for each beam
   size_t parallel = SIZE_MAX;                 // requests under way at the same time
   BeamStepFunction on_step = {};              // may be empty
   const std::atomic<bool>* cancel = nullptr;  // once set, searches end with what they have found

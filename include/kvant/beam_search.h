@@ -12,9 +12,14 @@
 // CTranslate2's, Whisper's and ONNX Runtime GenAI's rules are those of their sources, without what
 // goes wrong there with several end tokens.
 //
+// A stage that keeps state has a copy for each live beam, which follows the beam as it branches off
+// and moves. Where a stage that ends texts leaves no token for a beam, the beam is a hypothesis as
+// it is, without an end token.
+//
 // Sums and scores are floats, as in Hugging Face. Equal sums rank by lower flat index (beam, then
 // token id); an equal score ranks after those found before. A seed gives the same draws on every
-// machine. Thread-safety: one thread at a time per object. Steps allocate nothing.
+// machine. Thread-safety: one thread at a time per object. Steps allocate nothing, copies of stages
+// apart.
 #pragma once
 
 #include <cstdint>
@@ -36,15 +41,19 @@ struct BeamHypothesis {
   // The beam, 0 to beams - 1, that each token continued; beams are numbered by rank, groups one
   // after the other. The first token continues the first beam of its group.
   std::vector<int32_t> parents;
-  float sum = 0;       // of log_probs
-  float score = 0;     // sum / length^penalty; see BeamScoring
-  bool ended = false;  // by an end token
+  float sum = 0;          // of log_probs
+  float score = 0;        // sum / length^penalty; see BeamScoring
+  bool ended = false;     // by an end token
+  bool no_token = false;  // by a stage that has left no token
 };
 
 class BeamSearch {
  public:
-  // kInvalid for options that make no sense; see CheckBeamOptions.
-  static Result<BeamSearch> Create(const BeamOptions& options, int32_t vocab_size);
+  // kInvalid for options that make no sense; see CheckBeamOptions. The tokenizer is for the stages
+  // of `logits`; an error of their makers is returned.
+  static Result<BeamSearch> Create(const BeamOptions& options, int32_t vocab_size,
+                                   const LogitOptions& logits = {},
+                                   const Tokenizer* tokenizer = nullptr);
 
   // Begins a request anew, with the random numbers of the seed. kInvalid for an empty prompt, one
   // for which max_length has no room, or a token outside the vocabulary; the object is unchanged
@@ -53,7 +62,7 @@ class BeamSearch {
 
   // Takes the logits, [vocab] each, of the live beams in order. kInvalid, with nothing changed, for
   // another number of rows or another size, or before Start or after the end. kInvalid, and done,
-  // if no token can be chosen and nothing has been found.
+  // if no token can be chosen and nothing has been found. The error of a stage, and done.
   Status Step(std::span<const std::span<const float>> logits);
 
   // The rows that the next Step expects: 1 after Start, 0 once done.
@@ -96,6 +105,7 @@ class BeamSearch {
     float score;
     float sum;
     int32_t node;
+    bool no_token = false;
   };
   struct Group {
     int32_t first_beam = 0;          // its first beam's number among those of all groups
@@ -109,14 +119,15 @@ class BeamSearch {
 
   BeamSearch(const BeamOptions& options, int32_t vocab_size);
 
+  Status StepGroup(size_t index, std::span<const std::span<const float>> logits);
   Status CheckLogits(std::span<const std::span<const float>> logits) const;
-  void Gather(size_t group, std::span<const std::span<const float>> logits);
+  Status Gather(size_t group, std::span<const std::span<const float>> logits);
   void TakeTop(std::span<const float> row, int32_t beam, float sum);
   void Draw(std::span<const float> row, int32_t beam, float sum);
   void Offer(const Candidate& candidate);
   void KeepBest();
-  BeamText Text(int32_t node);
-  void PenalizeSharedTokens(size_t groups_before, std::span<float> row) const;
+  LogitText Text(int32_t node);
+  void CollectSharedTokens(size_t groups_before);
 
   // One step of a group by each program's rules, from candidates_ in order of choice to live,
   // finished and done.
@@ -130,6 +141,7 @@ class BeamSearch {
   void Continue(const Group& group, const Candidate& candidate);
   void Finish(Group& group, const Candidate& candidate);
   void FinishLive(Group& group, const Beam& beam);
+  void FinishWithoutToken(Group& group, const Beam& beam);
   void Insert(Group& group, const Finished& finished);
   bool CanGain(const Group& group, float best_sum) const;
   float Score(float sum, int64_t generated, Ending ending) const;
@@ -139,6 +151,7 @@ class BeamSearch {
   bool full(const Group& group) const { return group.finished.size() == finished_max_; }
   bool last_step() const { return generated_ + 1 == generated_max_; }
   void Publish();
+  void FollowBeams();
   BeamHypothesis Trace(const Finished& finished) const;
 
   BeamOptions options_;
@@ -150,6 +163,10 @@ class BeamSearch {
   double penalty_;
 
   BeamLogProbs log_probs_;
+  bool reads_tokens_ = false;            // some stage does
+  bool keeps_state_ = false;             // some stage does
+  std::vector<LogitChain> stages_;       // of each live beam if some stage keeps state, else one
+  std::vector<LogitChain> next_stages_;  // scratch
   Xoshiro256 random_;
   std::vector<Group> groups_;
   std::vector<Node> nodes_;
@@ -157,7 +174,8 @@ class BeamSearch {
   double threshold_ = 0;    // what a further candidate's key must exceed
   std::vector<Beam> next_;  // scratch: a group's live beams after the step
   std::vector<TokenId> prompt_;
-  std::vector<TokenId> text_;  // scratch: prompt and beam
+  std::vector<TokenId> text_;    // scratch: prompt and beam
+  std::vector<TokenId> shared_;  // scratch: tokens of this step's beams of earlier groups
   std::vector<int32_t> parents_;
   std::vector<TokenId> tokens_;
   int64_t generated_ = 0;

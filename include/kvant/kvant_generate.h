@@ -55,7 +55,7 @@ KVANT_API kvant_status kvant_sampler_new(const kvant_tokenizer* tokenizer, int32
                                          kvant_sampler** sampler);
 KVANT_API kvant_status kvant_sampler_clone(const kvant_sampler* sampler, kvant_sampler** copy);
 KVANT_API void kvant_sampler_free(kvant_sampler* sampler);
-// Draws a token; it is not accepted yet.
+// Draws a token; it is not accepted yet. NaN counts as -infinity.
 KVANT_API kvant_status kvant_sampler_sample(kvant_sampler* sampler, const float* logits,
                                             size_t count, kvant_token* token);
 // Tokens of the prompt or the text that have passed; those outside the vocabulary do not count.
@@ -75,7 +75,8 @@ typedef enum kvant_finish_reason {
   KVANT_FINISH_MEMORY = 4,     // the cache's memory is full
   KVANT_FINISH_CANCELLED = 5,  // by a callback or a cancellation
   KVANT_FINISH_ERROR = 6,      // see kvant_text.status
-  KVANT_FINISH_DEADLINE = 7    // the time of kvant_request.seconds_max is over
+  KVANT_FINISH_DEADLINE = 7,   // the time of kvant_request.seconds_max is over
+  KVANT_FINISH_NO_TOKEN = 8    // on_logits has left no token
 } kvant_finish_reason;
 
 // One text that has ended. All of it is valid during the callback.
@@ -126,7 +127,8 @@ typedef struct kvant_request {
   void* user;
   int32_t (*on_text)(void* user, int64_t request, int32_t sample, const char* piece, size_t size);
   int32_t (*on_prompt)(void* user, int64_t request, int32_t sample, int64_t done);
-  // May change the logits of the token after `tokens`, which are prompt and text.
+  // May change the logits of the token after `tokens`, which are prompt and text. The text ends
+  // with KVANT_FINISH_NO_TOKEN where no logit is left that is above -infinity.
   int32_t (*on_logits)(void* user, int64_t request, int32_t sample, const kvant_token* tokens,
                        size_t count, float* logits, size_t vocab);
   // After the last call of the others. Other than 0: kvant_batch_poll() returns KVANT_CANCELLED.

@@ -255,7 +255,8 @@ class Runner final : public SequenceHost {
   // ---- What there is ----
 
   const Model& model() const;
-  const SessionOptions& options() const;  // with defaults filled in
+  std::string_view name() const override;  // the model's file
+  const SessionOptions& options() const;   // with defaults filled in
   int64_t context() const override { return options().context; }
   int64_t sequences_max() const override { return options().sequences; }
   PromptCut prompt_cut() const override;

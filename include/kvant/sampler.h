@@ -1,12 +1,17 @@
 // Chooses the next token from a row of logits.
 //
-// Names, defaults, order and interplay are those of llama.cpp (October 2026): logit bias, then the
-// chain of samplers
+// Names, defaults, order and interplay are those of llama.cpp (October 2026): the chain of stages
+// of logit_stage.h, which has the logit bias, then the samplers
 //     penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature
 // in this or another order, then a draw. Two samplers come last wherever they are named: mirostat,
-// which takes the place of the whole chain but the temperature, and adaptive_p. A temperature of 0
-// takes the likeliest token, after the penalties, DRY and XTC; the filters do not matter then.
-// A token whose logit is -infinity is no candidate: it is not counted where candidates are.
+// which takes the place of all others but the temperature, and adaptive_p. A token whose logit is
+// -infinity is no candidate: it is not counted where candidates are.
+//
+// A temperature of 0 or less leaves the likeliest of the candidates that the samplers in front of
+// it leave, the lower id of equal ones. It is the limit of small temperatures: in the default chain
+// penalties, DRY, typical sampling and XTC change which token that is; top_n_sigma, top_k, top_p
+// and min_p never remove the likeliest token, so where only they stand between another sampler and
+// the temperature they are passed over.
 //
 // Equal logits, options, seed and accepted tokens give the same token on any machine: probabilities
 // are integers of 40 fractional bits computed with engine/generate/portable_math.h, so that sums do
@@ -25,11 +30,14 @@
 #include <string_view>
 #include <vector>
 
+#include "kvant/logit_stage.h"
 #include "kvant/random.h"
 #include "kvant/result.h"
 #include "kvant/tokenizer.h"
 
 namespace kvant {
+
+class LogitChain;
 
 struct LogitBias {
   TokenId token = 0;
@@ -62,7 +70,7 @@ struct SamplingOptions {
   float min_p = 0.05f;          // drop those below p times the likeliest; 0: none
   float xtc_probability = 0;    // XTC (p-e-w, 2024): how often it acts; 0: never
   float xtc_threshold = 0.1f;   // all but the least likely with p >= threshold go; > 0.5: off
-  float temperature = 0.8f;     // <= 0: greedy
+  float temperature = 0.8f;     // <= 0: the likeliest
   float dynatemp_range = 0;     // the temperature is from T - range to T + range; 0: fixed at T
   float dynatemp_exponent = 1;  // (entropy / its maximum)^exponent says where in that range
   int32_t min_keep = 0;         // top-p, min-p, typical and XTC keep at least so many
@@ -101,14 +109,20 @@ class Sampler {
   // The next token of logits [vocab_size]; it is not accepted yet. NaN counts as -infinity, +inf as
   // the largest number. kInvalid if no token has a finite logit.
   Result<TokenId> Sample(std::span<const float> logits);
+  // The next token of the text; nullopt where a stage that ends texts has left no token.
+  Result<std::optional<TokenId>> Next(std::span<const float> logits, const LogitText& text);
 
-  // Tells the samplers that a token of the prompt or of the text has passed. Ids outside the
+  // Tells stages and samplers that a token of the prompt or of the text has passed. Ids outside the
   // vocabulary are ignored.
-  void Accept(TokenId token);
+  void Accept(TokenId token, TokenFrom from = TokenFrom::kText);
 
   // Never to be chosen from now on.
   void Forbid(TokenId token);
 
+  // The stages in front of the samplers.
+  LogitChain& logits();
+
+  int32_t vocab_size() const;
   uint64_t seed() const { return seed_; }
 
  private:

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string_view>
 
 #include "kvant/adapter.h"
 #include "kvant/result.h"
@@ -77,6 +78,8 @@ class SequenceHost {
  public:
   virtual ~SequenceHost() = default;
 
+  // The name of what computes the logits, for messages: the file of a model. May be empty.
+  virtual std::string_view name() const { return {}; }
   virtual int64_t context() const = 0;        // positions of a sequence
   virtual int64_t sequences_max() const = 0;  // most sequences at the same time
   virtual PromptCut prompt_cut() const = 0;

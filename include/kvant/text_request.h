@@ -19,9 +19,9 @@
 #include <string_view>
 #include <vector>
 
-#include "kvant/beam_log_probs.h"
 #include "kvant/beam_options.h"
 #include "kvant/draft.h"
+#include "kvant/logit_stage.h"
 #include "kvant/result.h"
 #include "kvant/sampler.h"
 #include "kvant/scheduler.h"
@@ -64,12 +64,11 @@ struct GenerateOptions {
   // place; 0: of the token alone. nullopt: none are. They are those of the model, before anything
   // changes its logits.
   std::optional<int32_t> log_probs = {};
-  // Changes the logits of the token after `text`, all tokens so far, before one is drawn. An error
-  // ends the text. May be empty.
-  std::function<Status(std::span<const TokenId> text, std::span<float> logits)> on_logits = {};
+  LogitOptions logits = {};
   // Tokens are forced, banned and penalized before one is sampled, as these options say; how many
   // beams there are and how they are scored does not matter. nullopt: nothing is. Of the prompt,
-  // `processors_prompt` tokens count as one there and the others as generated; -1: all do.
+  // `processors_prompt` tokens count as one there and for all stages of logits, and the others as
+  // generated; -1: all do.
   std::optional<BeamOptions> processors = {};
   int64_t processors_prompt = -1;
 };
@@ -82,9 +81,10 @@ enum class FinishReason : uint8_t {
   kMemory,     // the KV cache's memory is full
   kCancelled,  // by the cancel flag, Request::Cancel or the caller's text function
   kDeadline,   // the time that Service::seconds_max allowed is over
+  kNoToken,    // a stage of logits has left no token (LogitStage::ends_text)
 };
 
-// "stop", "stop_text", "length", "context", "memory", "cancelled", "deadline".
+// "stop", "stop_text", "length", "context", "memory", "cancelled", "deadline", "no_token".
 const char* FinishReasonName(FinishReason reason);
 
 struct TokenLogProb {
@@ -144,8 +144,9 @@ class TextRequest final : public Request {
 
   const Generation& generation() const { return out_; }
   Generation TakeGeneration() { return std::move(out_); }
-  // The sampler, which knows all tokens of the text. There is one after Prepare.
-  Sampler TakeSampler() { return *std::move(setup_.sampler); }
+  // The sampler, which knows all tokens of the text, without the stages of this request. There is
+  // one after Prepare.
+  Sampler TakeSampler();
   uint64_t seed() const { return setup_.sampler.has_value() ? setup_.sampler->seed() : 0; }
 
  protected:
@@ -174,8 +175,10 @@ class TextRequest final : public Request {
   const GenerateOptions& options() const { return setup_.options; }
   void AcceptPrompt(int64_t tokens);
   Status Guess(SequenceHost& host);
-  Status Choose(std::span<const float> logits);
-  Result<std::span<const float>> Processed(std::span<const float> logits);
+  Status AddStages();
+  int64_t given() const;
+  Status Choose(std::span<const float> logits, int64_t position, TokenId token);
+  LogitText Text();
   TokenLogProbs LogProbsOf(TokenId id, std::span<const float> logits) const;
   Status TakeStep(SequenceHost& host);
   Status GoOn(SequenceHost& host);
@@ -184,20 +187,20 @@ class TextRequest final : public Request {
   bool Show(std::string_view piece);
 
   Setup setup_;
-  std::optional<BeamLogProbs> processed_;  // once a token was chosen, where there are processors
-  std::vector<TokenId> read_;              // by these: the text so far
-  std::optional<TokenText> text_;          // nullopt before Prepare
-  int64_t accepted_ = 0;                   // tokens of the prompt that the sampler knows
+  std::optional<TokenText> text_;  // nullopt before Prepare
+  int64_t accepted_ = 0;           // tokens of the prompt that the sampler knows
   SequenceId sequence_ = -1;
-  bool begun_ = false;    // tokens may have been chosen
-  bool shifted_ = false;  // the sequence no longer holds all tokens
+  std::string_view host_;  // SequenceHost::name
+  bool begun_ = false;     // tokens may have been chosen
+  bool shifted_ = false;   // the sequence no longer holds all tokens
   bool done_ = false;
+  bool reads_tokens_ = false;    // some stage does
   std::vector<TokenId> all_;     // prompt and generated
   std::vector<TokenId> guess_;   // the last token and those that may follow
   bool guess_again_ = false;     // the step is tried again with the tokens in guess_
   std::vector<TokenId> chosen_;  // from the logits of the last step
   std::vector<TokenLogProbs> chosen_log_probs_;  // of these, if they are asked for
-  std::vector<float> row_;                       // what on_logits changes, [vocab]
+  bool no_token_ = false;                        // behind these
   bool right_ = true;                            // all guesses so far are what was chosen
   Status chosen_status_;
   bool in_step_ = false;  // between AddInputs and Advance

@@ -17,7 +17,7 @@ Prompt = Union[Text, Tokens]
 # are copies that it may keep.
 LogitsProcessor = Callable[[np.ndarray, np.ndarray], Any]
 
-FINISH_REASONS = ("stop", "stop_text", "length", "context", "memory", "cancelled", "error", "deadline")
+FINISH_REASONS = ("stop", "stop_text", "length", "context", "memory", "cancelled", "error", "deadline", "no_token")
 
 
 class Generated(NamedTuple):
@@ -25,7 +25,7 @@ class Generated(NamedTuple):
 
     text: str
     tokens: np.ndarray  # int32, without the end token
-    finish_reason: str  # stop, stop_text, length, context, memory, cancelled, error, deadline
+    finish_reason: str  # stop, stop_text, length, context, memory, cancelled, error, deadline, no_token
     prompt: int  # the number of its prompt
     sample: int
     seed: int
@@ -292,7 +292,7 @@ def generate(model: Union[Model, Runner], prompts: Union[Prompt, Sequence[Prompt
     ends one text later is in its `error`, and is raised where there is only one text.
 
     max_tokens (-1: until an end token or a full context), samples (the seed of each is one more than that before), stop (texts),
-    processors (functions of (tokens, logits) that change the logits in place), sequence (of the given Runner, which has the beginning
+    processors (functions of (tokens, logits) that change the logits in place; the text ends where all are -infinity), sequence (of the given Runner, which has the beginning
     of the prompt and keeps the text), sources (what an encoder-decoder reads, one a prompt, texts or tokens), echo, ignore_end, show_special, draft_tokens, parallel (texts under way at the same time),
     log_probs (keep those of each token and of so many likeliest ones; 0: of the token alone), seconds_max (a text ends so long after the call; 0: no limit),
     runner_options (of the Runner that is made, see there), sampling (SamplingOptions) or its options by name: temperature, top_k,

@@ -1,11 +1,15 @@
 """Texts: batches, samples, stop texts, streams, processors, beams, tokenizers and templates. The program `kvant` is the other way."""
 import json
+import math
+import struct
+import tempfile
 import unittest
+from pathlib import Path
 
 import numpy as np
 
 import kvant
-from common import NUMBER_WORDS, RECURRENT, ROMEO, ROOT, SHAKESPEARE, model, program_json
+from common import NUMBER_WORDS, RECURRENT, ROMEO, ROOT, SHAKESPEARE, model, program, program_json
 
 PROMPTS = ["ROMEO:", "JULIET:\nO", "KING RICHARD III:\n", "First Citizen:"]
 
@@ -134,6 +138,36 @@ class Processors(unittest.TestCase):
         self.assertNotIn(14, text.tokens)
         self.assertEqual(seen[0], ROMEO)
         self.assertEqual(seen[3], [*ROMEO, *text.tokens[:3].tolist()])
+
+    def test_a_text_ends_where_a_processor_leaves_no_token(self):
+        def four(tokens, logits):
+            if len(tokens) == len(ROMEO) + 4:
+                logits[:] = -np.inf
+
+        text = kvant.generate(model(), "ROMEO:", max_tokens=12, temperature=0, processors=[four])
+        expected = kvant.generate(model(), "ROMEO:", max_tokens=4, temperature=0)
+        self.assertEqual((text.text, text.finish_reason, text.error), (expected.text, "no_token", None))
+
+    def test_logits_that_are_no_numbers_are_corrupt(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "nan.gguf"
+            data = bytearray(SHAKESPEARE.read_bytes())
+            name = b"output_norm.weight"
+            described = data.index(name) + len(name)
+            dims = struct.unpack_from("<I", data, described)[0]
+            size, = struct.unpack_from("<Q", data, described + 4)
+            offset, = struct.unpack_from("<Q", data, described + 4 + 8 * dims + 4)
+            tensors = json.loads(program("inspect", SHAKESPEARE, "--json"))["model"]["tensor_bytes"]
+            begin = len(data) - tensors + offset
+            data[begin:begin + 4 * size] = struct.pack("<f", math.nan) * size
+            path.write_bytes(data)
+            damaged = kvant.Model(path)
+            message = f"{path}: logits after token 4041 at position 2: expected numbers, found NaN for token 0"
+            with self.assertRaises(kvant.CorruptError) as raised:
+                kvant.generate(damaged, "ROMEO:", max_tokens=3)
+            self.assertEqual(str(raised.exception), message)
+            with self.assertRaises(kvant.CorruptError):
+                kvant.beam_search(damaged, "ROMEO:", beams=2, max_new_tokens=3)
 
     def test_what_a_processor_raises_ends_the_call(self):
         class Mine(Exception):

@@ -295,6 +295,7 @@ Result<Generation> ChatSession::Search(std::span<const TokenId> ids, ReasoningTe
   const bool room = std::ssize(ids) + found.front().steps <= context();
   out.finish_reason = found.front().cancelled ? FinishReason::kCancelled
                       : best.ended            ? FinishReason::kStop
+                      : best.no_token         ? FinishReason::kNoToken
                       : room                  ? FinishReason::kLength
                                               : FinishReason::kContext;
   out.ids = std::move(best.ids);

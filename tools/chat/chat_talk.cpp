@@ -74,6 +74,7 @@ std::string EarlyEndNote(FinishReason reason, int64_t context) {
       return fmt::format("the context of {} is full: the answer ends here",
                          Counted(context, "token"));
     case FinishReason::kMemory: return "the KV cache's memory is full: the answer ends here";
+    case FinishReason::kNoToken: return "no token is left to go on with: the answer ends here";
     default: return "";
   }
 }

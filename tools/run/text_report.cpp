@@ -32,6 +32,7 @@ const char* EndText(FinishReason reason) {
     case FinishReason::kMemory: return "full KV cache memory";
     case FinishReason::kCancelled: return "interruption";
     case FinishReason::kDeadline: return "time limit";
+    case FinishReason::kNoToken: return "no token left";
   }
   return "";
 }

@@ -47,7 +47,7 @@ class AdaptivePStage final : public CopiedStage<AdaptivePStage, DrawingStage> {
   }
 
   // Only a token that was drawn moves the target.
-  void Accept(TokenId token) override {
+  void Accept(TokenId token, TokenFrom /*from*/) override {
     if (token != drawn_) return;
     drawn_ = -1;
     const auto found = std::find_if(probabilities_.begin(), probabilities_.end(),
@@ -95,6 +95,7 @@ const SamplerRow kAdaptivePSampler = {
     .order = SamplerRow::Order::kIfNamed,
     .settings = kAdaptivePSettings,
     .make = MakeAdaptiveP,
+    .asked = [](const SamplingOptions& options) { return options.adaptive_target >= 0; },
 };
 
 }  // namespace kvant

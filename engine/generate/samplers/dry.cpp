@@ -42,7 +42,7 @@ class DryStage final : public CopiedStage<DryStage> {
 
   Status AddBreakers(std::span<const std::string> breakers, const Tokenizer& tokenizer);
 
-  void Accept(TokenId token) override {
+  void Accept(TokenId token, TokenFrom /*from*/) override {
     history_.push_back(token);
     // Twice the window, so that few tokens are moved often.
     if (last_n_ < 0 || history_.size() < 2 * static_cast<size_t>(last_n_)) return;

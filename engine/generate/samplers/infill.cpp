@@ -148,7 +148,6 @@ const SamplerRow kInfillSampler = {
     .order = SamplerRow::Order::kIfNamed,
     .settings = {},
     .make = MakeInfill,
-    .counts_candidates = true,
 };
 
 }  // namespace kvant

@@ -125,9 +125,10 @@ const SamplerRow kMirostatSampler = {
     .aliases = "",
     .letter = 0,
     .kind = SamplerRow::Kind::kDraw,
-    .order = SamplerRow::Order::kNever,
+    .order = SamplerRow::Order::kAlone,
     .settings = kMirostatSettings,
     .make = MakeMirostat,
+    .asked = [](const SamplingOptions& options) { return options.mirostat != 0; },
 };
 
 }  // namespace kvant

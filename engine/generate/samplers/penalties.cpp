@@ -27,7 +27,7 @@ class PenaltiesStage final : public CopiedStage<PenaltiesStage> {
     }
   }
 
-  void Accept(TokenId token) override {
+  void Accept(TokenId token, TokenFrom /*from*/) override {
     if (counts_[static_cast<size_t>(token)]++ == 0) present_.push_back(token);
     if (last_n_ < 0) return;
     if (window_.size() < static_cast<size_t>(last_n_)) {

@@ -46,13 +46,16 @@ class SamplerStage {
   virtual ~SamplerStage() = default;
 
   // A token of the prompt or of the text has passed; it is within the vocabulary.
-  virtual void Accept(TokenId) {}
+  virtual void Accept(TokenId token, TokenFrom from) { (void)token, (void)from; }
 
   // A stage with the same state, for a copy of the sampler.
   virtual std::unique_ptr<SamplerStage> Clone() const = 0;
 
   // Changes the candidates. A list has at least one candidate before Apply.
   virtual void Apply(Candidates& candidates, Xoshiro256& random) = 0;
+
+  // Whether Apply leaves the likeliest candidate alone, whatever else is there.
+  virtual bool keeps_likeliest_only() const { return false; }
 };
 
 // How a sampler that comes last chooses: the index of a candidate on the list.
@@ -86,7 +89,11 @@ struct SamplerRow {
     kTemperature,
     kDraw,  // draws at the end, wherever in the chain it is named; makes a DrawingStage
   };
-  enum class Order : uint8_t { kDefault, kIfNamed, kNever };  // when it is part of a chain
+  enum class Order : uint8_t {  // when it is part of a chain
+    kDefault,
+    kIfNamed,
+    kAlone,  // in place of all but the temperature, where options ask for it
+  };
 
   std::string_view name;     // as llama.cpp's --samplers has it
   std::string_view aliases;  // other spellings, separated by spaces
@@ -100,8 +107,12 @@ struct SamplerRow {
 
   // kLogits that removes tokens as a kFilter does, and never the likeliest one.
   bool filters_logits = false;
-  // The result depends on how many candidates the samplers before it have left.
-  bool counts_candidates = false;
+  // Whether options ask for it, where it is not part of the default chain. Options may not ask for
+  // a kIfNamed that is not named. Null: they cannot ask.
+  bool (*asked)(const SamplingOptions& options) = nullptr;
+
+  bool takes_list() const { return kind == Kind::kFilter || kind == Kind::kChoice; }
+  bool is_filter() const { return kind == Kind::kFilter || filters_logits; }
 };
 
 #define KVANT_SAMPLER(name) extern const SamplerRow name;

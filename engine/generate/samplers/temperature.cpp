@@ -1,5 +1,5 @@
-// Temperature, fixed or dynamic. A fixed one divides the logits; 0 or less keeps the likeliest
-// token only. A dynamic one lies within `range` of it, higher the less sure the model is:
+// Temperature, fixed or dynamic. A fixed one divides the logits; 0 or less keeps the likeliest of
+// the candidates only. A dynamic one lies within `range` of it, higher the less sure the model is:
 //     low + (high - low) * (H / ln n)^exponent,   H: the entropy of the n candidates.
 // Source of the dynamic one: kalomaze's entropy sampling (2023), as llama.cpp has it.
 #include <algorithm>
@@ -21,6 +21,8 @@ class TemperatureStage final : public CopiedStage<TemperatureStage> {
       candidates.Scale(temperature_);
     }
   }
+
+  bool keeps_likeliest_only() const override { return temperature_ <= 0; }
 
  private:
   double temperature_;
@@ -67,7 +69,8 @@ class DynamicTemperatureStage final : public CopiedStage<DynamicTemperatureStage
 
 constexpr SamplerSetting kTemperatureSettings[] = {
     {"temperature", "--temp,--temperature", "temp", &SamplingOptions::temperature, -kSamplerRealMax,
-     kSamplerRealMax, "a finite number", "Temperature; 0 is greedy: always the likeliest token"},
+     kSamplerRealMax, "a finite number",
+     "Temperature; 0 takes the likeliest of the tokens that the other samplers leave"},
     {"dynatemp-range", "--dynatemp-range", "", &SamplingOptions::dynatemp_range, 0, kSamplerRealMax,
      "0 or more",
      "Raise and lower the temperature by up to this much, depending on the entropy of the tokens; "

@@ -94,6 +94,7 @@ const SamplerRow kTopNSigmaSampler = {
     .order = SamplerRow::Order::kDefault,
     .settings = kTopNSigmaSettings,
     .make = MakeTopNSigma,
+    .filters_logits = true,
 };
 
 }  // namespace kvant

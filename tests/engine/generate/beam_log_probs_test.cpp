@@ -28,13 +28,14 @@ std::vector<float> Logs(const std::vector<double>& probabilities) {
 std::vector<float> Computed(const BeamOptions& options, const std::vector<float>& logits,
                             const std::vector<TokenId>& tokens = {1}, int64_t generated = 0) {
   BeamLogProbs log_probs(options, static_cast<int32_t>(logits.size()));
-  log_probs.Load(logits);
-  const std::span<const float> row =
-      log_probs.Process({.tokens = tokens,
-                         .prompt = std::ssize(tokens) - generated,
-                         .generated = generated,
-                         .generated_max = NewTokensMax(options, tokens.size())});
-  return {row.begin(), row.end()};
+  LogitChain stages = log_probs.stages();
+  const auto row = log_probs.Process(logits,
+                                     {.tokens = tokens,
+                                      .prompt = std::ssize(tokens) - generated,
+                                      .generated = generated,
+                                      .generated_max = NewTokensMax(options, tokens.size())},
+                                     stages);
+  return {row->begin(), row->end()};
 }
 
 BeamOptions TwoBeams() {

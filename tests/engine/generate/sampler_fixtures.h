@@ -98,7 +98,7 @@ inline Chances ChainChances(const SamplingOptions& options, const LogitRow& logi
     auto stage = FindSampler(name)->make(setup);
     EXPECT_TRUE(stage.ok());
     if (!stage.ok() || *stage == nullptr) continue;
-    for (const TokenId id : accepted) (*stage)->Accept(id);
+    for (const TokenId id : accepted) (*stage)->Accept(id, TokenFrom::kText);
     if (FindSampler(name)->kind != SamplerRow::Kind::kLogits) candidates.MakeList();
     (*stage)->Apply(candidates, random);
   }

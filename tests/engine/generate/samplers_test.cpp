@@ -172,7 +172,7 @@ TEST(Samplers, DryFollowsItsDefinition) {
     const auto lengths = DryReference(text, window, options.dry_allowed_length, breaker);
     auto stage = kDrySampler.make({options, vocab, &tokenizer});
     ASSERT_TRUE(stage.ok());
-    for (const TokenId id : text) (*stage)->Accept(id);
+    for (const TokenId id : text) (*stage)->Accept(id, TokenFrom::kText);
     Candidates candidates(vocab, vocab);
     candidates.Start(LogitRow(vocab, 0.0f));
     (*stage)->Apply(candidates, random);

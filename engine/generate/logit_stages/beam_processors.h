@@ -1,4 +1,4 @@
-// Processors of the probabilities of a beam's next token: one row each, in Hugging Face's order
+// Processors of the probabilities of the next token: one row each, in Hugging Face's order
 // (`_get_logits_processor` of transformers 4.57.1, generation/utils.py). Options and their meaning:
 // include/kvant/beam_options.h. A new processor is its options and a row.
 //
@@ -9,15 +9,15 @@
 #include <span>
 #include <vector>
 
-#include "kvant/beam_log_probs.h"
 #include "kvant/beam_options.h"
+#include "kvant/logit_stage.h"
 
 namespace kvant {
 
-// One row of one beam on its way through the processors.
+// One row of a text or a beam on its way through the processors.
 struct BeamProcessing {
   const BeamOptions& options;
-  const BeamText& text;
+  const LogitText& text;
   std::span<float> row;      // [vocab], log-probabilities or logits
   std::span<uint32_t> seen;  // [vocab]: the last call that has seen a token, where tokens are read
   uint32_t call;             // the number of this one
@@ -36,5 +36,11 @@ struct BeamProcessor {
 
 // All processors, in order.
 std::span<const BeamProcessor> AllBeamProcessors();
+
+// Whether processors come before the softmax rather than after it.
+bool ProcessesLogits(const BeamOptions& options);
+
+// Logits as log-probabilities. A row without a finite value stays as it is.
+void ToLogProbs(std::span<float> row);
 
 }  // namespace kvant

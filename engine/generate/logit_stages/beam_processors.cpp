@@ -1,7 +1,8 @@
-#include "engine/generate/beam_processors.h"
+#include "engine/generate/logit_stages/beam_processors.h"
 
 #include <algorithm>
 
+#include "engine/evaluate/distribution.h"
 #include "engine/generate/portable_math.h"
 
 namespace kvant {
@@ -19,6 +20,13 @@ void Ban(const BeamProcessing& step, std::span<const TokenId> tokens) {
 void ForceToken(const BeamProcessing& step, std::span<const TokenId> tokens) {
   std::fill(step.row.begin(), step.row.end(), kLogitNone);
   for (const TokenId token : tokens) BeamValue(step, token) = 0;
+}
+
+// A token pays for each beam of an earlier group that has it.
+void PenalizeShared(const BeamProcessing& step) {
+  for (const TokenId token : step.text.shared) {
+    BeamValue(step, token) -= step.options.diversity_penalty;
+  }
 }
 
 // Penalizes each token once, however often it occurs.
@@ -91,6 +99,8 @@ constexpr auto kReadsTokens = BeamProcessor::Reads::kTokens;
 constexpr auto kReadsLengths = BeamProcessor::Reads::kLengths;
 
 constexpr BeamProcessor kBeamProcessors[] = {
+    {"diversity-penalty", kHfScoring, kReadsLengths,
+     [](const BeamOptions& o) { return o.groups > 1; }, PenalizeShared},
     {"repetition-penalty", kAnyScoring, kReadsTokens,
      [](const BeamOptions& o) { return o.repetition_penalty != 1.0f; }, PenalizeRepetition},
     {"no-repeat-ngram", kAnyScoring, kReadsTokens,
@@ -112,5 +122,16 @@ constexpr BeamProcessor kBeamProcessors[] = {
 }  // namespace
 
 std::span<const BeamProcessor> AllBeamProcessors() { return kBeamProcessors; }
+
+bool ProcessesLogits(const BeamOptions& options) {
+  return options.scoring != BeamScoring::kHf || options.beams == 1;
+}
+
+void ToLogProbs(std::span<float> row) {
+  const evaluate::Distribution distribution = evaluate::Normalize(row);
+  if (row[static_cast<size_t>(distribution.top)] == kLogitNone) return;
+  const double log_sum = distribution.log_sum;
+  for (float& value : row) value = static_cast<float>(double{value} - log_sum);
+}
 
 }  // namespace kvant
