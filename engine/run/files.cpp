@@ -1,4 +1,4 @@
-// Sequences on disk (format: engine/kv/session_file.h).
+// Sequences on disk (format: engine/kv/session_file.h), and their way from one runner to another.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -7,6 +7,7 @@
 
 #include "base/counted.h"
 #include "base/result.h"
+#include "engine/kv/session_copy.h"
 #include "engine/kv/session_file.h"
 #include "engine/run/engine.h"
 
@@ -47,6 +48,86 @@ Status RestoreSources(const std::string& path, run::Sources& sources,
   return {};
 }
 
+// The form in which sequences are saved; it refers to them.
+struct Contents {
+  std::vector<kv::SavedSource> sources;
+  std::vector<kv::SavedSequence> sequences;
+};
+
+Result<Contents> ContentsOf(const run::Engine& engine, std::span<const SequenceId> ids) {
+  Contents out;
+  std::map<uint64_t, uint32_t> numbers;  // of sources in `out`, by those in the runner
+  for (const SequenceId id : ids) {
+    KVANT_ASSIGN(const run::SequenceState* const state, engine.sequences->Get(id));
+    if (state->adapters != nullptr) {
+      return MakeError(ErrorCode::kNotSupported,
+                       "sequence {} uses adapters, which neither files nor other runners keep", id);
+    }
+    uint32_t number = 0;
+    if (state->source != nullptr) {
+      const auto next = static_cast<uint32_t>(out.sources.size() + 1);
+      const auto [place, added] = numbers.emplace(state->source->number, next);
+      if (added) out.sources.push_back(SavedSourceOf(*state->source, state->kv));
+      number = place->second;
+    }
+    out.sequences.push_back({&state->kv, state->tokens, engine.sequences->logits(*state),
+                             state->origin == run::Origin::kTokens, number});
+  }
+  return out;
+}
+
+// Makes a new sequence of one that was loaded, of the source that is named.
+Result<SequenceId> TakeUp(run::Engine& engine, kv::LoadedSequence& loaded,
+                          std::span<const SourceId> source_ids) {
+  run::Sequences& sequences = *engine.sequences;
+  KVANT_ASSIGN(const SequenceId id, sequences.New());
+  run::SequenceState& state = *sequences.Find(id);
+  std::swap(state.kv, loaded.kv);
+  if (loaded.source > 0) {
+    KVANT_ASSIGN(const run::SourceState* const source,
+                 engine.sources->Get(source_ids[loaded.source - 1]));
+    engine.core->cache->ShareSource(state.kv, source->kv);
+    state.source = source->identity;
+  }
+  state.tokens.assign(loaded.tokens.begin(), loaded.tokens.end());
+  // The file does not tell an import from a prune.
+  state.origin = loaded.given_by_tokens ? run::Origin::kTokens : run::Origin::kPruned;
+  if (!loaded.logits.empty()) {
+    const run::LogitRows::Row row = sequences.rows().Take();
+    std::ranges::copy(loaded.logits, sequences.rows().values(row).begin());
+    sequences.SetLogits(state, row);
+  }
+  sequences.Remember(state);
+  return id;
+}
+
+// Makes sequences of all that was loaded, or none. `name` stands in messages for where it is from.
+Result<std::vector<SequenceId>> TakeUpAll(run::Engine& engine, const std::string& name,
+                                          kv::LoadedSession& loaded) {
+  const int64_t room = engine.core->options.sequences - engine.sequences->count();
+  Status status;
+  if (std::ssize(loaded.sequences) > room) {
+    status = MakeError(ErrorCode::kOutOfMemory, "{}: {}, but there is room for {}", name,
+                       Counted(loaded.sequences.size(), "sequence"), room);
+  }
+  std::vector<SourceId> source_ids;
+  if (status.ok()) status = RestoreSources(name, *engine.sources, loaded.sources, &source_ids);
+  std::vector<SequenceId> ids;
+  if (status.ok()) {
+    for (kv::LoadedSequence& sequence : loaded.sequences) {
+      KVANT_ASSIGN(ids.emplace_back(), TakeUp(engine, sequence, source_ids));  // there is room
+    }
+  }
+  // From here on only sequences hold the sources.
+  for (const SourceId id : source_ids) KVANT_TRY(engine.sources->Free(id));
+  if (!status.ok()) {
+    kv::FreeLoaded(loaded, *engine.core->cache);
+    return status.error();
+  }
+  KVANT_TRY(engine.sequences->CheckIfAsked());
+  return ids;
+}
+
 }  // namespace
 
 Status Runner::Save(const std::string& path, std::span<const SequenceId> ids,
@@ -55,85 +136,47 @@ Status Runner::Save(const std::string& path, std::span<const SequenceId> ids,
   if (!core.cache.has_value()) {
     return MakeError(ErrorCode::kNotSupported, "save: there is no KV cache");
   }
-  std::vector<kv::SavedSequence> saved;
-  std::vector<kv::SavedSource> sources;
-  std::map<uint64_t, uint32_t> numbers;  // of sources in the file, by those in the runner
-  for (const SequenceId id : ids) {
-    KVANT_ASSIGN(const run::SequenceState* const state, engine_->sequences->Get(id));
-    if (state->adapters != nullptr) {
-      return MakeError(ErrorCode::kNotSupported,
-                       "save: sequence {} uses adapters, which session files do not keep", id);
-    }
-    uint32_t number = 0;
-    if (state->source != nullptr) {
-      const auto next = static_cast<uint32_t>(sources.size() + 1);
-      const auto [place, added] = numbers.emplace(state->source->number, next);
-      if (added) sources.push_back(SavedSourceOf(*state->source, state->kv));
-      number = place->second;
-    }
-    saved.push_back({&state->kv, state->tokens, engine_->sequences->logits(*state),
-                     state->origin == run::Origin::kTokens, number});
-  }
-  return kv::WriteSessionFile(path, core.model->Fingerprint(), *core.cache,
-                              {sources, options.source_rows == SourceRows::kSaved, saved});
+  KVANT_ASSIGN(const Contents contents, ContentsOf(*engine_, ids));
+  return kv::WriteSessionFile(
+      path, core.model->Fingerprint(), *core.cache,
+      {contents.sources, options.source_rows == SourceRows::kSaved, contents.sequences});
 }
 
 Result<std::vector<SequenceId>> Runner::Load(const std::string& path) {
   run::Core& core = *engine_->core;
-  run::Sequences& sequences = *engine_->sequences;
-  run::Sources& sources = *engine_->sources;
   if (!core.cache.has_value()) {
     return MakeError(ErrorCode::kNotSupported, "load: there is no KV cache");
   }
   const auto check = [&](kv::SourceKind kind, std::span<const std::byte> input) -> Result<int64_t> {
     const run::SourceInput source = InputOf(kind, input);
-    KVANT_TRY(sources.CheckInput(source));
+    KVANT_TRY(engine_->sources->CheckInput(source));
     return source.Positions(*core.model);
   };
   KVANT_ASSIGN(kv::LoadedSession loaded,
                kv::ReadSessionFile(path, core.model->Fingerprint(), core.model->vocab_size(), check,
                                    *core.cache));
-  Status status;
-  const int64_t room = core.options.sequences - sequences.count();
-  if (std::ssize(loaded.sequences) > room) {
-    status = MakeError(ErrorCode::kOutOfMemory, "{}: {}, but there is room for {}", path,
-                       Counted(loaded.sequences.size(), "sequence"), room);
+  return TakeUpAll(*engine_, path, loaded);
+}
+
+Result<std::vector<SequenceId>> Runner::Adopt(const Runner& from, std::span<const SequenceId> ids) {
+  run::Core& core = *engine_->core;
+  const run::Core& other = *from.engine_->core;
+  if (&from == this) {
+    return MakeError(ErrorCode::kInvalid, "adopt: expected sequences of another runner");
   }
-  std::vector<SourceId> source_ids;
-  if (status.ok()) status = RestoreSources(path, sources, loaded.sources, &source_ids);
-  std::vector<SequenceId> ids;
-  if (status.ok()) {
-    for (kv::LoadedSequence& sequence : loaded.sequences) {
-      KVANT_ASSIGN(const SequenceId id, sequences.New());  // there is room
-      ids.push_back(id);
-      run::SequenceState& state = *sequences.Find(id);
-      std::swap(state.kv, sequence.kv);
-      if (sequence.source > 0) {
-        KVANT_ASSIGN(const run::SourceState* const source,
-                     sources.Get(source_ids[sequence.source - 1]));
-        core.cache->ShareSource(state.kv, source->kv);
-        state.source = source->identity;
-      }
-      state.tokens.assign(sequence.tokens.begin(), sequence.tokens.end());
-      // The file does not tell an import from a prune.
-      state.origin = sequence.given_by_tokens ? run::Origin::kTokens : run::Origin::kPruned;
-      if (!sequence.logits.empty()) {
-        const run::LogitRows::Row row = sequences.rows().Take();
-        std::copy(sequence.logits.begin(), sequence.logits.end(),
-                  sequences.rows().values(row).begin());
-        sequences.SetLogits(state, row);
-      }
-      sequences.Remember(state);
-    }
+  if (!core.cache.has_value() || !other.cache.has_value()) {
+    return MakeError(ErrorCode::kNotSupported, "adopt: there is no KV cache");
   }
-  // From here on only sequences hold the sources.
-  for (const SourceId id : source_ids) KVANT_TRY(sources.Free(id));
-  if (!status.ok()) {
-    kv::FreeLoaded(loaded, *core.cache);
-    return status.error();
+  if (core.model != other.model && core.model->Fingerprint() != other.model->Fingerprint()) {
+    return MakeError(ErrorCode::kNotSupported, "adopt: the other runner has another model");
   }
-  KVANT_TRY(sequences.CheckIfAsked());
-  return ids;
+  KVANT_ASSIGN(const Contents contents, ContentsOf(*from.engine_, ids));
+  auto copied =
+      kv::CopySession(*other.cache, {contents.sources, true, contents.sequences}, *core.cache);
+  if (!copied.ok()) {
+    return MakeError(copied.error().code, "adopt: {}", copied.error().message);
+  }
+  return TakeUpAll(*engine_, "adopt", *copied);
 }
 
 }  // namespace kvant

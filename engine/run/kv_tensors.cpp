@@ -255,8 +255,8 @@ Result<IdVector<kv::GroupId, int64_t>> FirstPositions(const run::Core& core, con
 }
 
 // Gives an empty sequence the tokens and the cache rows of sequence number `b` of the tensors.
-Status Adopt(run::Core& core, const KvTensors& in, KvLayout layout, int64_t b,
-             run::SequenceState& state) {
+Status TakeTensors(run::Core& core, const KvTensors& in, KvLayout layout, int64_t b,
+                   run::SequenceState& state) {
   kv::Cache& cache = *core.cache;
   const std::vector<TokenId>& ids = in.tokens[static_cast<size_t>(b)];
   const int64_t length = std::ssize(ids);
@@ -297,7 +297,7 @@ Result<std::vector<SequenceId>> Runner::Import(const KvTensors& in, KvLayout lay
   Status status;
   for (int64_t b = 0; b < std::ssize(in.tokens) && status.ok(); ++b) {
     const auto id = sequences.New();
-    status = id.ok() ? Adopt(core, in, layout, b, *sequences.Find(*id)) : Status(id.error());
+    status = id.ok() ? TakeTensors(core, in, layout, b, *sequences.Find(*id)) : Status(id.error());
     if (id.ok()) made.push_back(*id);
   }
   if (!status.ok()) {

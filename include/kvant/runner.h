@@ -242,6 +242,13 @@ class Runner final : public SequenceHost {
   // Sequences that shared a source share it again, with those here that have the same input.
   Result<std::vector<SequenceId>> Load(const std::string& path);
 
+  // Creates sequences that are what these are in another runner, copied in memory: tokens, cache,
+  // checkpoints, sources and logits, but no log of states. Blocks that they share are shared again.
+  // kInvalid for a sequence that does not exist there and where `from` is this runner;
+  // kNotSupported where models, cache types or windows differ, and without a cache; kContextFull,
+  // kOutOfMemory. Nothing is created then. Nobody else may use `from` during the call.
+  Result<std::vector<SequenceId>> Adopt(const Runner& from, std::span<const SequenceId> ids);
+
   // ---- Tensors ----
 
   // Returns the caches of sequences, all of one length, as plain tensors. kNotSupported for
