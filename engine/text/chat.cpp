@@ -9,6 +9,7 @@
 #include "engine/jinja/lexer.h"
 #include "engine/jinja/template.h"
 #include "engine/text/chat_built_in.h"
+#include "engine/text/chat_messages.h"
 #include "engine/tokenizer/vocabulary.h"
 #include "formats/gguf.h"
 
@@ -43,21 +44,6 @@ const char* ReasoningName(std::string_view source) {
     if (source.find(name) != std::string_view::npos) return name;
   }
   return "reasoning";
-}
-
-Result<jinja::Value> MessageValues(std::span<const ChatMessage> messages, const char* reasoning) {
-  std::vector<jinja::Value> list;
-  for (const ChatMessage& message : messages) {
-    jinja::DictBuilder builder;
-    builder.SetText("role", jinja::Text::Foreign(message.role));
-    builder.SetText("content", jinja::Text::Foreign(message.content));
-    if (!message.reasoning.empty()) {
-      builder.SetText(reasoning, jinja::Text::Foreign(message.reasoning));
-    }
-    KVANT_ASSIGN(jinja::Value value, builder.Finish());
-    list.push_back(std::move(value));
-  }
-  return jinja::Value::Make(jinja::Sequence::Kind::kList, std::move(list));
 }
 
 }  // namespace

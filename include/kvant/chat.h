@@ -27,7 +27,15 @@ struct ChatMessage {
   std::string role;     // "system", "user", "assistant"; which of them exist, the template decides
   std::string content;  // UTF-8
   std::string reasoning;  // what an assistant thought before its content; "" if nothing
+  // A JSON object of further members for the template, such as tool_calls and tool_call_id; "" for
+  // none. They take the place of the members above where they have the same name.
+  std::string members = {};
 };
+
+// The messages of a JSON array of objects. Texts named role, content and reasoning_content,
+// reasoning or thinking are what ChatMessage calls them; all else, such as content in parts, are
+// further members. kInvalid for other JSON and for a message without a role.
+Result<std::vector<ChatMessage>> MessagesOfJson(std::string_view json);
 
 struct ChatRenderOptions {
   bool add_generation_prompt = true;  // end with what the assistant's next message begins with

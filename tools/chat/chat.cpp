@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/result.h"
-#include "tools/chat/chat_file.h"
 #include "tools/chat/chat_talk.h"
 #include "tools/commands.h"
 #include "tools/options/groups/model_group.h"
@@ -47,41 +46,44 @@ bool OnTerminalBothWays() {
 }
 
 // Takes what the model's file recommends for what the user has not chosen into the options.
-Result<std::unique_ptr<ChatSession>> OpenChat(const OptionList& list, const std::string& model_path,
-                                              ChatOptions& options) {
+Result<std::unique_ptr<Conversation>> OpenChat(const OptionList& list,
+                                               const std::string& model_path,
+                                               ChatOptions& options) {
   KVANT_ASSIGN(const SessionOptions session_options, options.session.Options());
   StatusLine status(options.quiet ? StatusUse::kHidden : StatusUse::kShown);
   status.Set(fmt::format("loading {}", model_path));
-  ChatSetup setup;
-  KVANT_ASSIGN(setup.model, Model::Open(model_path, options.model.Options()));
+  KVANT_ASSIGN(const auto model, Model::Open(model_path, options.model.Options()));
   status.Clear();
-  const std::string taken = TakeModelSampling(*setup.model, list, options.sampling);
+  const std::string taken = TakeModelSampling(*model, list, options.sampling);
   if (!taken.empty() && !options.quiet) Note(taken);
-  KVANT_ASSIGN(ChatTemplate chat_template, options.conversation.Template(*setup.model));
-  setup.open = [&options, session_options, model = setup.model](int64_t sequences) {
+  KVANT_ASSIGN(ChatTemplate chat_template, options.conversation.Template(*model));
+  const auto open = [&options, session_options, model](int64_t sequences) {
     SessionOptions with_room = session_options;
     with_room.sequences = sequences;
     return options.session.OpenRunner(model, with_room);
   };
-  setup.sampling = options.sampling.Options();
-  setup.max_tokens = options.max_tokens;
+  ConversationOptions wanted;
+  wanted.sampling = options.sampling.Options();
+  wanted.max_tokens = options.max_tokens;
   for (const std::string& text : options.stop_texts) {
-    setup.stop_texts.push_back(options.prompt.escape ? Unescape(text) : text);
+    wanted.stop_texts.push_back(options.prompt.escape ? Unescape(text) : text);
   }
-  setup.ignore_eos = options.ignore_eos;
-  setup.context_shift = options.context_shift;
-  setup.beams = options.beams;
-  if (options.reasoning == ReasoningUse::kOff) setup.render.enable_thinking = false;
-  KVANT_ASSIGN(auto session, ChatSession::Create(std::move(setup), std::move(chat_template)));
+  wanted.ignore_eos = options.ignore_eos;
+  wanted.context_shift = options.context_shift;
+  wanted.beams = options.beams;
+  wanted.cancel = &CancelFlag();
+  if (options.reasoning == ReasoningUse::kOff) wanted.render.enable_thinking = false;
+  KVANT_ASSIGN(auto conversation,
+               Conversation::Create(model, open, std::move(chat_template), std::move(wanted)));
   KVANT_ASSIGN(const std::string system_text, options.conversation.System());
-  session->SetSystem(system_text);
+  conversation->SetSystem(system_text);
   if (options.load.has_value()) {
     std::string note;
-    KVANT_TRY(LoadChat(*options.load, *session, &note));
+    KVANT_TRY(conversation->Load(*options.load, &note));
     if (!note.empty()) Note("the tokens will be computed again: " + note);
-    if (!system_text.empty()) session->SetSystem(system_text);
+    if (!system_text.empty()) conversation->SetSystem(system_text);
   }
-  return session;
+  return conversation;
 }
 
 }  // namespace
@@ -108,10 +110,10 @@ int ChatCommand(CommandLine& line) {
   }
   const auto first = options.prompt.Read({});
   if (!first.ok()) return Fail(first.error());
-  auto session = OpenChat(list, positionals.model, options);
-  if (!session.ok()) return Fail(session.error());
+  auto conversation = OpenChat(list, positionals.model, options);
+  if (!conversation.ok()) return Fail(conversation.error());
   ResultStream out;
-  ChatTalk talk(options, std::move(*session), out);
+  ChatTalk talk(options, std::move(*conversation), out);
   if (OnTerminalBothWays()) return talk.OnTerminal(positionals.model, *first);
   return talk.OnLines(*first);
 }

@@ -9,7 +9,6 @@
 
 #include "base/counted.h"
 #include "base/result.h"
-#include "tools/chat/chat_file.h"
 #include "tools/chat/chat_talk.h"
 #include "tools/options/groups/text_group.h"
 #include "tools/options/nearest_word.h"
@@ -93,34 +92,34 @@ Status ChatTalk::Help(const std::string& /*argument*/) {
 }
 
 Status ChatTalk::Reset(const std::string& /*argument*/) {
-  session_->Reset();
+  conversation_->Reset();
   attached_.clear();
   ShowLine("a new conversation");
   return {};
 }
 
 Status ChatTalk::Undo(const std::string& /*argument*/) {
-  if (!session_->Undo().has_value()) {
+  if (!conversation_->Undo().has_value()) {
     return MakeError(ErrorCode::kInvalid, "there is no message to take back");
   }
-  ShowLine(Counted(session_->entries().size(), "message") + " left");
+  ShowLine(Counted(conversation_->entries().size(), "message") + " left");
   return {};
 }
 
 Status ChatTalk::Regenerate(const std::string& /*argument*/) {
-  if (session_->entries().empty()) {
+  if (conversation_->entries().empty()) {
     return MakeError(ErrorCode::kInvalid, "there is no message to answer");
   }
-  session_->DropAnswer();
+  conversation_->DropAnswer();
   return Answer();
 }
 
 Status ChatTalk::Edit(const std::string& argument) {
-  if (session_->entries().empty()) {
+  if (conversation_->entries().empty()) {
     return MakeError(ErrorCode::kInvalid, "there is no message to change");
   }
   if (argument.empty() && !terminal_) return NeedArgument(argument, "/edit TEXT");
-  const std::string before = session_->Undo().value_or("");
+  const std::string before = conversation_->Undo().value_or("");
   if (!argument.empty()) return Say(argument);
   initial_ = before;
   return {};
@@ -128,11 +127,11 @@ Status ChatTalk::Edit(const std::string& argument) {
 
 Status ChatTalk::System(const std::string& argument) {
   if (argument.empty()) {
-    const std::string& system = session_->system();
+    const std::string& system = conversation_->system();
     ShowLine(system.empty() ? "there is no system message" : system);
     return {};
   }
-  session_->SetSystem(argument == "-" ? "" : argument);
+  conversation_->SetSystem(argument == "-" ? "" : argument);
   return {};
 }
 
@@ -155,19 +154,19 @@ Status ChatTalk::ReadFile(const std::string& argument) {
 Status ChatTalk::Save(const std::string& argument) {
   KVANT_TRY(NeedArgument(argument, "/save FILE"));
   std::string note;
-  KVANT_TRY(SaveChat(*session_, argument, &note));
+  KVANT_TRY(conversation_->Save(argument, &note));
   if (!note.empty()) ShowLine("the tokens will be computed again: " + note);
-  ShowLine("saved " + Counted(session_->entries().size(), "message"));
+  ShowLine("saved " + Counted(conversation_->entries().size(), "message"));
   return {};
 }
 
 Status ChatTalk::Load(const std::string& argument) {
   KVANT_TRY(NeedArgument(argument, "/load FILE"));
   std::string note;
-  KVANT_TRY(LoadChat(argument, *session_, &note));
+  KVANT_TRY(conversation_->Load(argument, &note));
   if (!note.empty()) ShowLine("the tokens will be computed again: " + note);
-  ShowLine(fmt::format("{} of {}", Counted(session_->entries().size(), "message"),
-                       Counted(session_->held_tokens(), "token")));
+  ShowLine(fmt::format("{} of {}", Counted(conversation_->entries().size(), "message"),
+                       Counted(conversation_->held_tokens(), "token")));
   return {};
 }
 
@@ -184,7 +183,7 @@ Status ChatTalk::Beams(const std::string& argument) {
     return MakeError(ErrorCode::kInvalid, "expected a number from 1 to {}, found '{}'",
                      kTalkBeamsMax, argument);
   }
-  return session_->SetBeams(beams);
+  return conversation_->SetBeams(beams);
 }
 
 Status ChatTalk::Exit(const std::string& /*argument*/) {

@@ -84,10 +84,10 @@ double RoundedToMicroseconds(double seconds) { return std::round(seconds * 1e6) 
 
 }  // namespace
 
-ChatTalk::ChatTalk(const ChatOptions& options, std::unique_ptr<ChatSession> session,
+ChatTalk::ChatTalk(const ChatOptions& options, std::unique_ptr<Conversation> conversation,
                    ResultStream& out)
     : options_(options),
-      session_(std::move(session)),
+      conversation_(std::move(conversation)),
       out_(out),
       progress_(options.quiet ? StatusUse::kHidden : StatusUse::kShown) {}
 
@@ -103,7 +103,7 @@ int ChatTalk::OnTerminal(const std::string& model_name, const std::optional<std:
       [this](std::string_view before_cursor) { return Complete(before_cursor); });
   if (!options_.quiet) {
     ShowLine(fmt::format("{}, a context of {}; /help shows what you can do", model_name,
-                         Counted(session_->context(), "token")));
+                         Counted(conversation_->context(), "token")));
   }
   LineEditor::Prompt prompt;
   if (colours_) prompt = {.text = "> ", .style = kBoldStyle, .style_end = kPlainStyle};
@@ -195,11 +195,11 @@ Result<std::optional<std::string>> ChatTalk::ReadTurn() {
 Status ChatTalk::Say(std::string text) {
   std::string message = AsUtf8(text);
   if (!attached_.empty()) message = AsUtf8(std::exchange(attached_, "")) + "\n" + message;
-  session_->AddUser(message);
+  conversation_->AddUser(message);
   const Status status = Answer();
   // A message without an answer is none; the history has it.
-  const auto& entries = session_->entries();
-  if (!entries.empty() && entries.back().message.role == "user") session_->Undo();
+  const auto& entries = conversation_->entries();
+  if (!entries.empty() && entries.back().message.role == "user") conversation_->Undo();
   return status;
 }
 
@@ -210,7 +210,7 @@ Status ChatTalk::Answer() {
       ShowLine("[not sent]");
       return {};
     }
-    KVANT_ASSIGN(const int64_t forgotten, session_->Forget());
+    KVANT_ASSIGN(const int64_t forgotten, conversation_->Forget());
     if (forgotten == 0) break;
     ShowLine(Counted(forgotten, "message") + " left out from now on");
     report = AnswerOnce();
@@ -232,15 +232,16 @@ bool ChatTalk::AskToForget(const Error& error) {
   return end == LineEditor::End::kText && (answer == "y" || answer == "Y" || answer == "yes");
 }
 
-Result<ChatReport> ChatTalk::AnswerOnce() {
+Result<AnswerReport> ChatTalk::AnswerOnce() {
   part_.reset();
   line_open_ = false;
-  ChatSink sink;
+  AnswerSink sink;
   sink.take = [this](AnswerPart part, std::string_view text) { return Show(part, text); };
   sink.progress = [this](int64_t done, int64_t tokens) {
     progress_.Set(fmt::format("prefill {} of {} tokens", done, tokens));
+    return true;
   };
-  auto report = session_->Answer(sink);
+  auto report = conversation_->Answer(sink);
   progress_.Clear();
   return report;
 }
@@ -267,7 +268,7 @@ bool ChatTalk::Show(AnswerPart part, std::string_view text) {
 }
 
 // The end of what is shown of an answer, on any way of talking.
-void ChatTalk::EndAnswer(const ChatReport& report) {
+void ChatTalk::EndAnswer(const AnswerReport& report) {
   if (colours_ && part_ == AnswerPart::kReasoning) out_.Write(kPlainStyle);
   const bool none = report.finish_reason == FinishReason::kCancelled && !part_.has_value();
   if ((line_open_ || !part_.has_value()) && !none) out_.Write("\n");
@@ -275,11 +276,11 @@ void ChatTalk::EndAnswer(const ChatReport& report) {
     Note(fmt::format("the context is full: {} at the beginning left out from now on",
                      Counted(report.forgotten_messages, "message")));
   }
-  const std::string note = EarlyEndNote(report.finish_reason, session_->context());
+  const std::string note = EarlyEndNote(report.finish_reason, conversation_->context());
   if (!note.empty()) Note(note);
 }
 
-void ChatTalk::After(const ChatReport& report) {
+void ChatTalk::After(const AnswerReport& report) {
   last_ = report;
   ++turns_;
   EndAnswer(report);
@@ -297,13 +298,13 @@ void ChatTalk::After(const ChatReport& report) {
   ShowLine(report.generated_tokens > 0 ? "[stopped]" : "[stopped before the answer]");
 }
 
-void ChatTalk::ShowGauge(const ChatReport& report) {
+void ChatTalk::ShowGauge(const AnswerReport& report) {
   // The last token of an answer that fills the context has no room in it.
   const int64_t tokens = std::min(
-      report.shifted ? session_->held_tokens() : report.conversation_tokens, session_->context());
+      report.shifted ? conversation_->held_tokens() : report.conversation_tokens, conversation_->context());
   ShowLine(fmt::format(
-      "{} {}/{}  new {}{}  kept {}  answer {}{}", GaugeText(tokens, session_->context()), tokens,
-      session_->context(), report.processed_tokens,
+      "{} {}/{}  new {}{}  kept {}  answer {}{}", GaugeText(tokens, conversation_->context()),
+      tokens, conversation_->context(), report.processed_tokens,
       RateText(report.processed_tokens, report.prefill_seconds), report.reused_tokens,
       report.generated_tokens, RateText(report.generated_tokens, report.decode_seconds)));
 }
@@ -336,15 +337,15 @@ void ChatTalk::Tell(const Error& error) {
 
 Json ChatTalk::StatsJson() const {
   return {{"turn", turns_},
-          {"messages", session_->entries().size()},
-          {"forgotten_messages", session_->forgotten()},
+          {"messages", conversation_->entries().size()},
+          {"forgotten_messages", conversation_->forgotten()},
           {"conversation_tokens", last_.conversation_tokens},
           {"processed_tokens", last_.processed_tokens},
           {"reused_tokens", last_.reused_tokens},
           {"replayed_tokens", last_.replayed_tokens},
           {"generated_tokens", last_.generated_tokens},
-          {"held_tokens", session_->held_tokens()},
-          {"context", session_->context()},
+          {"held_tokens", conversation_->held_tokens()},
+          {"context", conversation_->context()},
           {"finish_reason", FinishReasonName(last_.finish_reason)},
           {"prefill_seconds", RoundedToMicroseconds(last_.prefill_seconds)},
           {"decode_seconds", RoundedToMicroseconds(last_.decode_seconds)}};

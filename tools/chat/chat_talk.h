@@ -13,8 +13,8 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "kvant/conversation.h"
 #include "tools/chat/chat_options.h"
-#include "tools/chat/chat_session.h"
 #include "tools/options/json.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/line_editor.h"
@@ -33,7 +33,8 @@ class ChatTalk {
   static std::span<const Command> Commands();
 
   // All must outlive the talk.
-  ChatTalk(const ChatOptions& options, std::unique_ptr<ChatSession> session, ResultStream& out);
+  ChatTalk(const ChatOptions& options, std::unique_ptr<Conversation> conversation,
+           ResultStream& out);
 
   // Each runs until the end and returns the exit code. `first` is a message that comes before what
   // is read.
@@ -44,11 +45,11 @@ class ChatTalk {
   Status Obey(const std::string& line);
   Status Say(std::string text);
   Status Answer();
-  Result<ChatReport> AnswerOnce();
-  void After(const ChatReport& report);
-  void EndAnswer(const ChatReport& report);
+  Result<AnswerReport> AnswerOnce();
+  void After(const AnswerReport& report);
+  void EndAnswer(const AnswerReport& report);
   bool Show(AnswerPart part, std::string_view text);
-  void ShowGauge(const ChatReport& report);
+  void ShowGauge(const AnswerReport& report);
   // `indent` is that of the lines behind the first one, where the line is broken.
   void ShowLine(std::string_view line, size_t indent = 0);
   bool AskToForget(const Error& error);
@@ -72,7 +73,7 @@ class ChatTalk {
   Status Exit(const std::string& argument);
 
   const ChatOptions& options_;
-  std::unique_ptr<ChatSession> session_;
+  std::unique_ptr<Conversation> conversation_;
   ResultStream& out_;
   StatusLine progress_;
   bool terminal_ = false;
@@ -88,7 +89,7 @@ class ChatTalk {
   // The part of the answer under way that was shown last.
   std::optional<AnswerPart> part_;
   bool line_open_ = false;  // the text does not end with a line break
-  ChatReport last_;
+  AnswerReport last_;
   int64_t turns_ = 0;
 };
 

@@ -1,16 +1,15 @@
-#include "tools/chat/reasoning_text.h"
+#include "kvant/reasoning_text.h"
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
-namespace kvant::tools {
+namespace kvant {
 namespace {
 
-constexpr std::string_view kBlanks = " \t\r\n";
+constexpr std::string_view kReasoningBlanks = " \t\r\n";
 
 size_t CountBlanks(std::string_view text) {
-  return std::min(text.find_first_not_of(kBlanks), text.size());
+  return std::min(text.find_first_not_of(kReasoningBlanks), text.size());
 }
 
 // How many bytes at the end of `text` may be the beginning of `mark`.
@@ -44,10 +43,11 @@ bool MarksAreControlTokens(const Tokenizer& tokenizer) {
 }
 
 ReasoningText::ReasoningText(std::string_view prompt, PartFunction take) : take_(std::move(take)) {
-  const size_t end = prompt.find_last_not_of(kBlanks);
+  const size_t end = prompt.find_last_not_of(kReasoningBlanks);
   const std::string_view text = prompt.substr(0, end == std::string_view::npos ? 0 : end + 1);
   for (const Marks& marks : AllMarks()) {
-    const std::string_view open = marks.open.substr(0, marks.open.find_last_not_of(kBlanks) + 1);
+    const std::string_view open =
+        marks.open.substr(0, marks.open.find_last_not_of(kReasoningBlanks) + 1);
     if (marks.close.empty() || !text.ends_with(open)) continue;
     marks_ = marks;
     state_ = State::kReasoning;
@@ -63,7 +63,8 @@ bool ReasoningText::Push(std::string_view text) {
 bool ReasoningText::Finish() {
   finished_ = true;
   const bool good = Go();
-  while (!reasoning_.empty() && kBlanks.find(reasoning_.back()) != std::string_view::npos) {
+  while (!reasoning_.empty() &&
+         kReasoningBlanks.find(reasoning_.back()) != std::string_view::npos) {
     reasoning_.pop_back();
   }
   return good;
@@ -118,4 +119,4 @@ bool ReasoningText::Go() {
   return Emit(AnswerPart::kContent, std::exchange(pending_, ""));
 }
 
-}  // namespace kvant::tools
+}  // namespace kvant

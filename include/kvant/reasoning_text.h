@@ -1,19 +1,22 @@
 // Tells what a model thinks from what it answers, as the text comes.
 //
 // Models mark their reasoning in one of a few ways, a row each in the list of the .cpp. It can only
-// stand at the beginning of an answer; a mark further on is text like other text.
+// stand at the beginning of an answer; a mark further on is text like other text. Texts are UTF-8,
+// and pieces may be cut anywhere.
 //
-// Thread-safety: one thread at a time.
+// Errors: none. Thread-safety: one thread at a time.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kvant/tokenizer.h"
 
-namespace kvant::tools {
+namespace kvant {
 
 enum class AnswerPart : uint8_t { kReasoning, kContent };
 
@@ -25,10 +28,13 @@ class ReasoningText {
   // `prompt` is the text that the answer follows: templates may write the first mark themselves.
   ReasoningText(std::string_view prompt, PartFunction take);
 
+  // Takes more text, and hands on what can no longer become a mark; false where a call of the
+  // function returned false.
   bool Push(std::string_view text);
-  bool Finish();  // what was held back, which has not become a mark
+  // Hands on the text that was held back and has not become a mark.
+  bool Finish();
 
-  // All that was taken, blanks around the reasoning excluded.
+  // All text that was handed on, blanks around the reasoning excluded.
   const std::string& reasoning() const { return reasoning_; }
   const std::string& content() const { return content_; }
 
@@ -58,4 +64,4 @@ class ReasoningText {
 // demand.
 bool MarksAreControlTokens(const Tokenizer& tokenizer);
 
-}  // namespace kvant::tools
+}  // namespace kvant
