@@ -2,6 +2,7 @@
 #include "engine/capi/handles.h"
 #include "kvant/beam_generator.h"
 #include "kvant/beam_search.h"
+#include "kvant/model_defaults.h"
 
 namespace kvant::capi {
 namespace {
@@ -115,8 +116,9 @@ kvant_status kvant_beam_options_of_model(const kvant_model* model, kvant_beam_op
                                          size_t size) {
   return Call(model, [&]() -> Status {
     KVANT_TRY(Need(model, "model"));
-    if (!model->search->ok()) return model->search->error();
-    return Fill(options, size, BeamsInC(**model->search));
+    const Result<ModelGeneration>& search = model->model->defaults().search;
+    if (!search.ok()) return search.error();
+    return Fill(options, size, BeamsInC(search->options));
   });
 }
 

@@ -24,8 +24,6 @@ struct kvant_model {
   uint64_t parameters = 0;
   kvant_sampling_options sampling = {};  // as the file recommends
   std::string samplers;                  // what `sampling` points to
-  // The options that the file gives for searches, or why they cannot be read.
-  std::optional<kvant::Result<kvant::BeamOptions>> search;
 };
 
 struct kvant_tokenizer {

@@ -9,6 +9,7 @@
 #include "engine/capi/handles.h"
 #include "engine/graph/plan.h"
 #include "formats/gguf.h"
+#include "kvant/model_defaults.h"
 
 namespace kvant::capi {
 namespace {
@@ -72,7 +73,7 @@ nlohmann::json JsonOf(const formats::GgufValue& value) {
 
 // The sampling settings that the model's file recommends, in the struct of C.
 void TakeRecommended(kvant_model& handle) {
-  const SamplingOptions options = handle.model->DefaultSampling();
+  const SamplingOptions& options = handle.model->defaults().sampling;
   handle.sampling = SamplingInC(options);
   if (!options.samplers.has_value()) return;
   for (const std::string& name : *options.samplers) {
@@ -137,7 +138,6 @@ kvant_status kvant_model_open(const char* path, const kvant_model_options* optio
       handle->keys.emplace_back(key);
     }
     TakeRecommended(*handle);
-    handle->search = handle->model->DefaultSearch();
     return Give(model, std::move(handle));
   });
 }

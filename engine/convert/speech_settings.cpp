@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 #include "engine/convert/speech_vocabulary.h"
-#include "engine/generate/model_generation.h"
+#include "kvant/model_defaults.h"
 
 namespace kvant::convert {
 namespace {

@@ -13,7 +13,7 @@
 namespace kvant::convert {
 
 // Adds "<architecture>.generation.forced_decoder_ids", with kOpenLanguage
-// (engine/generate/model_generation.h) in place of a language that is to be found out, and
+// (kvant/model_defaults.h) in place of a language that is to be found out, and
 // "<architecture>.languages", of which it is one. Token ids are below `vocab`.
 Status AddSpeechSettings(const FolderConfig& folder, int64_t vocab, arch::Parameters& out);
 

@@ -6,26 +6,10 @@
 // pure.
 #pragma once
 
-#include <string_view>
-#include <vector>
-
 #include "formats/gguf.h"
-#include "kvant/beam_options.h"
+#include "kvant/model_defaults.h"
 
 namespace kvant {
-
-// Among the first tokens: one of the model's languages, which is to be found out.
-inline constexpr TokenId kOpenLanguage = -1;
-
-struct ModelGeneration {
-  BeamOptions options;                  // what the file says; elsewhere as a search begins
-  std::vector<std::string_view> names;  // of the keys that the file has, behind "generation."
-  // forced_decoder_ids: what a text begins with behind the decoder's first token. There may be one
-  // kOpenLanguage where the file has languages.
-  std::vector<TokenId> first_tokens;
-
-  bool Has(std::string_view name) const;
-};
 
 // Checks that token ids are in the file's vocabulary and that the options fit together. Other keys
 // under ARCHITECTURE.generation are not looked at.

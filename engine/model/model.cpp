@@ -80,6 +80,7 @@ Result<std::shared_ptr<const Model>> Model::Create(GgufFile&& file, const ModelO
   }
   KVANT_TRY(model->MakePlans(options.observer));
   KVANT_TRY(model->CheckVocabulary());
+  model->ReadDefaults();
   if (options.lock_memory) {
     for (const MappedFile& mapping : model->file_->mappings()) {
       KVANT_TRY(mapping.Lock());

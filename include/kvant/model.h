@@ -21,8 +21,7 @@
 namespace kvant {
 
 struct Adapter;
-struct BeamOptions;
-struct SamplingOptions;
+struct ModelDefaults;
 namespace formats {
 class GgufFile;
 }
@@ -105,12 +104,9 @@ class Model {
   // The token that the text of an encoder-decoder begins with, as the file says it, or BOS; nothing
   // where there is neither.
   std::optional<TokenId> decoder_start() const;
-  // How the model's file asks for its texts to be sampled (general.sampling.*) where a user asks
-  // for nothing else. Settings that the file does not name have their usual values.
-  SamplingOptions DefaultSampling() const;
-  // How the model's file asks for its texts to be searched (ARCHITECTURE.generation.*), with the
-  // model's end tokens. kCorrupt, with the key, if what the file asks for makes no sense.
-  Result<BeamOptions> DefaultSearch() const;
+  // The options that the model's file recommends where a user asks for nothing else
+  // (model_defaults.h).
+  const ModelDefaults& defaults() const { return *defaults_; }
   // The cache layers for all plans: keys and values, or states.
   std::span<const graph::CacheLayer> cache_layers() const;
   const cpu::KernelTable& kernels() const { return *kernels_; }
@@ -132,11 +128,13 @@ class Model {
   explicit Model(std::unique_ptr<formats::GgufFile> file);
   Status MakePlans(graph::MatMulObserver* observer);
   Status CheckVocabulary() const;
+  void ReadDefaults();
 
   std::unique_ptr<formats::GgufFile> file_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Tokenizer> source_tokenizer_;  // null: tokenizer_
   std::unique_ptr<arch::ModelSpec> spec_;
+  std::shared_ptr<const ModelDefaults> defaults_;
   std::unique_ptr<graph::AdapterSet> adapters_;  // null: there are none; plans refer to it
   std::vector<std::unique_ptr<graph::Plan>> plans_;
   const cpu::KernelTable* kernels_ = nullptr;

@@ -183,6 +183,9 @@ Status ChatTalk::Beams(const std::string& argument) {
     return MakeError(ErrorCode::kInvalid, "expected a number from 1 to {}, found '{}'",
                      kTalkBeamsMax, argument);
   }
+  if (beams > 1 && !options_.stop_texts.empty()) {
+    return MakeError(ErrorCode::kInvalid, "not possible together with --stop");
+  }
   return conversation_->SetBeams(beams);
 }
 

@@ -7,8 +7,8 @@
 
 #include "base/result.h"
 #include "tools/commands.h"
-#include "tools/run/options/model_defaults.h"
 #include "tools/run/options/run_checks.h"
+#include "tools/run/options/run_defaults.h"
 #include "tools/run/options/run_options.h"
 #include "tools/run/prompt_lines.h"
 #include "tools/run/run_modes.h"

@@ -71,6 +71,7 @@ Result<BeamOptions> ToBeamOptions(const RunOptions& options, const Model& model,
   if (options.ignore_eos) {
     out.suppress.insert(out.suppress.end(), ends.begin(), ends.end());
     out.forced_eos.clear();
+    out.end_tokens.clear();
   } else {
     out.end_tokens.assign(ends.begin(), ends.end());
   }

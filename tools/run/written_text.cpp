@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/result.h"
-#include "engine/generate/model_generation.h"
 #include "formats/gguf.h"
+#include "kvant/model_defaults.h"
 #include "tools/options/frames_file.h"
 
 namespace kvant::tools {

@@ -8,6 +8,7 @@
 #include <limits>
 #include <string>
 
+#include "tests/engine/tiny_model.h"
 #include "tests/formats/gguf_bytes.h"
 
 namespace kvant::test {
@@ -150,6 +151,30 @@ TEST(ModelGeneration, ValuesThatContradictEachOtherAreRefused) {
   EXPECT_EQ(Wrong({U32("forced_bos_id", 3), IdsEntry("suppress_ids", {3})}),
             "m.gguf: keys bart.generation: suppress: expected tokens that are not forced, found 3, "
             "which forced-bos forces");
+}
+
+// A model is opened with what its file asks for, or with the reason why that makes no sense.
+TEST(ModelGeneration, IsAmongTheDefaultsOfAModel) {
+  TinyShape shape;
+  shape.extra = {{"generation.num_beams", 3}, {"generation.max_length", 40}};
+  const auto model = OpenTiny(shape);
+  ASSERT_NE(model, nullptr);
+  const ModelDefaults& defaults = model->defaults();
+  ASSERT_TRUE(defaults.search.ok()) << defaults.search.error().message;
+  EXPECT_EQ(defaults.search->options.beams, 3);
+  EXPECT_EQ(defaults.search->options.max_length, 40);
+  EXPECT_THAT(defaults.search->names, ElementsAre("num_beams", "max_length"));
+  EXPECT_THAT(defaults.search->options.end_tokens, ElementsAre(2));
+  EXPECT_THAT(defaults.end_tokens, ElementsAre(2));
+  EXPECT_TRUE(defaults.sampling_numbers.empty());
+  EXPECT_EQ(defaults.chat_template, std::nullopt);
+  shape.extra = {{"generation.num_beams", 0}};
+  const auto odd = OpenTiny(shape);
+  ASSERT_NE(odd, nullptr);
+  ASSERT_FALSE(odd->defaults().search.ok());
+  EXPECT_EQ(odd->defaults().search.error().code, ErrorCode::kCorrupt);
+  EXPECT_THAT(odd->defaults().search.error().message,
+              testing::HasSubstr("key llama.generation.num_beams: expected 1 to"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "tools/run/options/model_defaults.h"
+#include "tools/run/options/run_defaults.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <array>
 
-#include "engine/generate/model_generation.h"
 #include "engine/generate/samplers/stage.h"
+#include "kvant/model_defaults.h"
 #include "tools/options/sampling_defaults.h"
 
 namespace kvant::tools {
@@ -37,7 +37,9 @@ void TakeTextMode(const OptionList& list, RunOptions& options) {
 }
 
 Result<std::string> TakeModelSearch(const Model& model, RunOptions& options) {
-  KVANT_ASSIGN(const ModelGeneration own, ReadModelGeneration(model.file()));
+  const Result<ModelGeneration>& read = model.defaults().search;
+  if (!read.ok()) return read.error();
+  const ModelGeneration& own = *read;
   if (own.names.empty()) return std::string();
   options.search.model = own.options;
   options.translation.first_tokens = own.first_tokens;
