@@ -58,19 +58,14 @@ struct ChatTemplate::Parts {
   Result<ChatText> Render(jinja::Value messages, const ChatRenderOptions& options) const;
 };
 
-ChatTemplate::ChatTemplate(std::unique_ptr<const Parts> parts) : parts_(std::move(parts)) {}
-ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
-ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
-ChatTemplate::~ChatTemplate() = default;
-
 Result<ChatTemplate> ChatTemplate::Parse(const Tokenizer& tokenizer, const std::string& name,
                                          std::string_view source) {
-  auto parts = std::make_unique<Parts>();
+  auto parts = std::make_shared<Parts>();
   parts->tokenizer = &tokenizer;
   parts->reasoning = ReasoningName(source);
   KVANT_ASSIGN(parts->general, jinja::Template::Parse(name, source));
   AddSpecialTokens(tokenizer, parts->special);
-  return ChatTemplate(std::unique_ptr<const Parts>(std::move(parts)));
+  return ChatTemplate(std::move(parts));
 }
 
 Result<ChatTemplate> ChatTemplate::OfFile(const formats::GgufFile& file,
@@ -81,7 +76,7 @@ Result<ChatTemplate> ChatTemplate::OfFile(const formats::GgufFile& file,
                      file.path(), kTemplateKey);
   }
   const std::string name = file.path() + ": " + kTemplateKey;
-  auto parts = std::make_unique<Parts>();
+  auto parts = std::make_shared<Parts>();
   parts->tokenizer = &tokenizer;
   parts->reasoning = ReasoningName(*source);
   auto general = jinja::Template::Parse(name, *source);
@@ -94,7 +89,7 @@ Result<ChatTemplate> ChatTemplate::OfFile(const formats::GgufFile& file,
     parts->with_tools = std::move(with_tools).value();
   }
   AddSpecialTokens(tokenizer, parts->special);
-  return ChatTemplate(std::unique_ptr<const Parts>(std::move(parts)));
+  return ChatTemplate(std::move(parts));
 }
 
 Result<ChatTemplate> ChatTemplate::Named(const Tokenizer& tokenizer,

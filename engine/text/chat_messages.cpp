@@ -89,4 +89,17 @@ Result<std::vector<ChatMessage>> MessagesOfJson(std::string_view json) {
   return messages;
 }
 
+std::string JsonOfMessages(std::span<const ChatMessage> messages) {
+  OrderedJson json = OrderedJson::array();
+  for (const ChatMessage& message : messages) {
+    OrderedJson item = {{"role", message.role}, {"content", message.content}};
+    if (!message.reasoning.empty()) item["reasoning_content"] = message.reasoning;
+    if (!message.members.empty() && CheckMembers(message).ok()) {
+      item.update(OrderedJson::parse(message.members, nullptr, false));
+    }
+    json.push_back(std::move(item));
+  }
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
 }  // namespace kvant

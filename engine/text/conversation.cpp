@@ -41,8 +41,7 @@ int64_t SequencesOf(int64_t beams) { return beams == 1 ? 0 : beams; }
 
 // ---- Creation -----------------------------------------------------------------------------------
 
-Conversation::Conversation(std::shared_ptr<const Model> model,
-                           std::shared_ptr<const ChatTemplate> chat_template,
+Conversation::Conversation(std::shared_ptr<const Model> model, ChatTemplate chat_template,
                            ConversationOptions options)
     : model_(std::move(model)),
       template_(std::move(chat_template)),
@@ -61,9 +60,8 @@ Result<std::unique_ptr<Conversation>> Conversation::Make(
     options.sampling.seed = (uint64_t{SystemRandom()} << 32) | SystemRandom();
   }
   KVANT_TRY(Sampler::Create(options.sampling, model->vocab_size(), &model->tokenizer()));
-  std::unique_ptr<Conversation> made(new Conversation(
-      std::move(model), std::make_shared<const ChatTemplate>(std::move(chat_template)),
-      std::move(options)));
+  std::unique_ptr<Conversation> made(
+      new Conversation(std::move(model), std::move(chat_template), std::move(options)));
   made->runners_ = std::move(runners);
   KVANT_ASSIGN(made->member_, made->runners_->Join(SequencesOf(made->options_.beams)));
   if (made->options_.context_shift && HasStates(made->model(), made->runner().options())) {
@@ -212,6 +210,12 @@ std::vector<ChatMessage> Conversation::Messages() const {
   return messages;
 }
 
+std::string Conversation::Json() const {
+  std::vector<ChatMessage> messages = SystemMessages();
+  for (const ConversationEntry& entry : entries_) messages.push_back(entry.message);
+  return JsonOfMessages(messages);
+}
+
 Result<int64_t> Conversation::Forget() {
   const int64_t before = forgotten_;
   while (true) {
@@ -223,7 +227,7 @@ Result<int64_t> Conversation::Forget() {
     }
     if (next >= std::ssize(entries_)) return forgotten_ - before;
     forgotten_ = next;
-    KVANT_ASSIGN(const auto ids, template_->Tokens(Messages(), options_.render));
+    KVANT_ASSIGN(const auto ids, template_.Tokens(Messages(), options_.render));
     if (std::ssize(ids) <= context() / 2) return forgotten_ - before;
   }
 }

@@ -62,9 +62,9 @@ int64_t CommonLength(std::span<const TokenId> a, std::span<const TokenId> b) {
 // ---- The prompt ---------------------------------------------------------------------------------
 
 Result<Conversation::Prompt> Conversation::MakePrompt() {
-  KVANT_ASSIGN(ChatText text, template_->RenderText(Messages(), options_.render));
+  KVANT_ASSIGN(ChatText text, template_.RenderText(Messages(), options_.render));
   Prompt prompt;
-  KVANT_ASSIGN(prompt.template_ids, template_->Tokens(text));
+  KVANT_ASSIGN(prompt.template_ids, template_.Tokens(text));
   if (prompt.template_ids.empty()) {
     return MakeError(ErrorCode::kInvalid, "the chat template makes no tokens of the conversation");
   }
@@ -111,7 +111,7 @@ int64_t Conversation::EndOfAnswer(std::span<const TokenId> template_ids,
 Result<int64_t> Conversation::SystemTokens(std::span<const TokenId> ids) const {
   std::vector<ChatMessage> messages = SystemMessages();
   messages.push_back({.role = "user", .content = "\x01", .reasoning = {}});
-  KVANT_ASSIGN(const auto other, template_->Tokens(messages, options_.render));
+  KVANT_ASSIGN(const auto other, template_.Tokens(messages, options_.render));
   return CommonLength(ids, other);
 }
 

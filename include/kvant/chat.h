@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kvant/model.h"
@@ -36,6 +37,9 @@ struct ChatMessage {
 // reasoning or thinking are what ChatMessage calls them; all else, such as content in parts, are
 // further members. kInvalid for other JSON and for a message without a role.
 Result<std::vector<ChatMessage>> MessagesOfJson(std::string_view json);
+// The JSON array from which MessagesOfJson makes these messages; reasoning is a member
+// reasoning_content. Bytes that are not UTF-8 become U+FFFD.
+std::string JsonOfMessages(std::span<const ChatMessage> messages);
 
 struct ChatRenderOptions {
   bool add_generation_prompt = true;  // end with what the assistant's next message begins with
@@ -73,10 +77,6 @@ class ChatTemplate {
   static Result<ChatTemplate> OfFile(const formats::GgufFile& file, const Tokenizer& tokenizer);
   static Result<ChatTemplate> Named(const Tokenizer& tokenizer, const std::string& name_or_path);
 
-  ChatTemplate(ChatTemplate&&) noexcept;
-  ChatTemplate& operator=(ChatTemplate&&) noexcept;
-  ~ChatTemplate();
-
   // The text of a conversation. kInvalid, with name and line, where the template refuses it, fails
   // or exceeds a limit, and for options that are no JSON.
   Result<std::string> Render(std::span<const ChatMessage> messages,
@@ -96,9 +96,9 @@ class ChatTemplate {
 
  private:
   struct Parts;
-  explicit ChatTemplate(std::unique_ptr<const Parts> parts);
+  explicit ChatTemplate(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
 
-  std::unique_ptr<const Parts> parts_;
+  std::shared_ptr<const Parts> parts_;  // copies share it
 };
 
 }  // namespace kvant

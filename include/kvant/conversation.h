@@ -122,6 +122,8 @@ class Conversation {
   // Leaves out the oldest exchanges until the rest takes at most half the context. Returns how many
   // messages that are; 0 where there is nothing more to leave out.
   Result<int64_t> Forget();
+  // All messages, the system's first, as a JSON array that AddJson reads.
+  std::string Json() const;
   // How many messages are left out.
   int64_t forgotten() const { return forgotten_; }
 
@@ -185,8 +187,8 @@ class Conversation {
     int64_t answers = 0;
   };
 
-  Conversation(std::shared_ptr<const Model> model,
-               std::shared_ptr<const ChatTemplate> chat_template, ConversationOptions options);
+  Conversation(std::shared_ptr<const Model> model, ChatTemplate chat_template,
+               ConversationOptions options);
   static Result<std::unique_ptr<Conversation>> Make(std::shared_ptr<const Model> model,
                                                     std::shared_ptr<ConversationRunner> runners,
                                                     ChatTemplate chat_template,
@@ -211,7 +213,7 @@ class Conversation {
   Status TakeOver(Saved saved, const std::string& tokens_path);
 
   std::shared_ptr<const Model> model_;
-  std::shared_ptr<const ChatTemplate> template_;
+  ChatTemplate template_;
   ConversationOptions options_;
   std::shared_ptr<ConversationRunner> runners_;
   int member_ = -1;  // its number there; -1: it has no sequence yet
