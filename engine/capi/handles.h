@@ -68,10 +68,10 @@ struct kvant_runner {
 
 namespace kvant::capi {
 
-// Runs what a call on a runner does, a function of Runner& that returns Status, unless another call
-// is under way. A cancellation has had its effect when a call has ended with it.
+// Runs what a call does, a function that returns Status, unless another call on the runner is under
+// way. A cancellation has had its effect when a call has ended with it.
 template <class Body>
-Status OnRunner(std::shared_ptr<RunnerState> state, Body&& body) {
+Status Alone(std::shared_ptr<RunnerState> state, Body&& body) {
   if (state->busy.exchange(true)) {
     return MakeError(ErrorCode::kInvalid,
                      "the runner is in another call: expected one thread at a time, and no calls "
@@ -81,9 +81,15 @@ Status OnRunner(std::shared_ptr<RunnerState> state, Body&& body) {
     std::atomic<bool>& busy;
     ~Leave() { busy = false; }
   } leave{state->busy};
-  Status status = std::forward<Body>(body)(*state->runner);
+  Status status = std::forward<Body>(body)();
   if (!status.ok() && status.error().code == ErrorCode::kCancelled) state->cancel = false;
   return status;
+}
+
+// Runs what a call on a runner does, a function of Runner& that returns Status, as Alone does.
+template <class Body>
+Status OnRunner(const std::shared_ptr<RunnerState>& state, Body&& body) {
+  return Alone(state, [&] { return std::forward<Body>(body)(*state->runner); });
 }
 
 template <class Body>
@@ -124,6 +130,8 @@ Result<std::vector<std::string>> ReadTexts(const char* const* texts, size_t coun
 // The options of the library, of a caller's struct; NULL: the defaults. kInvalid names the field.
 Result<SamplingOptions> ReadSampling(const kvant_sampling_options* given);
 Result<BeamOptions> ReadBeams(const kvant_beam_options* given);
+Result<SessionOptions> ReadRunner(const kvant_runner_options* given);
+Result<ChatRenderOptions> ReadRender(const kvant_template_options* given);
 // The options in C, without their lists.
 kvant_sampling_options SamplingInC(const SamplingOptions& options);
 

@@ -43,8 +43,45 @@ kvant_runner_options InC(const SessionOptions& options) {
   return out;
 }
 
-Result<SessionOptions> ReadOptions(const kvant_runner_options* given) {
-  KVANT_ASSIGN(const auto in, ReadStruct(given, InC({}), "runner options"));
+kvant_runner_stats InC(const RunnerStats& stats) {
+  kvant_runner_stats out = {};
+  out.kv_bytes_used = stats.kv_bytes_used;
+  out.kv_bytes_peak = stats.kv_bytes_peak;
+  out.kv_bytes_committed = stats.kv_bytes_committed;
+  out.kv_bytes_capacity = stats.kv_bytes_capacity;
+  out.kv_bytes_written = stats.kv_bytes_written;
+  out.kv_bytes_copied = stats.kv_bytes_copied;
+  out.kv_blocks_taken = stats.kv_blocks_taken;
+  out.kv_blocks_copied = stats.kv_blocks_copied;
+  out.rewinds = stats.rewinds;
+  out.replays = stats.replays;
+  out.tokens_processed = stats.tokens_processed;
+  out.tokens_replayed = stats.tokens_replayed;
+  out.tokens_scanned = stats.tokens_scanned;
+  out.tokens_reused = stats.tokens_reused;
+  out.passes = stats.passes;
+  out.encoder_passes = stats.encoder_passes;
+  out.sequences = stats.sequences;
+  out.snapshots = stats.snapshots;
+  return out;
+}
+
+// The options of a call that encodes: `rows` and `user` are the caller's function and its argument.
+SourceOptions EncodingFor(const Runner& runner, kvant_encoded_function rows, void* user) {
+  SourceOptions options;
+  options.cancel = runner.options().cancel;
+  if (rows == nullptr) return options;
+  options.rows = [rows, user](std::span<const float> encoded) -> Status {
+    if (rows(user, encoded.data(), encoded.size()) == 0) return {};
+    return EndedByCallback();
+  };
+  return options;
+}
+
+}  // namespace
+
+Result<SessionOptions> ReadRunner(const kvant_runner_options* given) {
+  KVANT_ASSIGN(const auto in, ReadStruct(given, InC(SessionOptions()), "runner options"));
   SessionOptions out;
   const auto take = [](int32_t number, const char* name, auto& type) -> Status {
     KVANT_TRY(CheckChoice(number, std::ssize(AllKvTypes()) - 1, name));
@@ -83,42 +120,6 @@ Result<SessionOptions> ReadOptions(const kvant_runner_options* given) {
   return out;
 }
 
-kvant_runner_stats InC(const RunnerStats& stats) {
-  kvant_runner_stats out = {};
-  out.kv_bytes_used = stats.kv_bytes_used;
-  out.kv_bytes_peak = stats.kv_bytes_peak;
-  out.kv_bytes_committed = stats.kv_bytes_committed;
-  out.kv_bytes_capacity = stats.kv_bytes_capacity;
-  out.kv_bytes_written = stats.kv_bytes_written;
-  out.kv_bytes_copied = stats.kv_bytes_copied;
-  out.kv_blocks_taken = stats.kv_blocks_taken;
-  out.kv_blocks_copied = stats.kv_blocks_copied;
-  out.rewinds = stats.rewinds;
-  out.replays = stats.replays;
-  out.tokens_processed = stats.tokens_processed;
-  out.tokens_replayed = stats.tokens_replayed;
-  out.tokens_scanned = stats.tokens_scanned;
-  out.tokens_reused = stats.tokens_reused;
-  out.passes = stats.passes;
-  out.encoder_passes = stats.encoder_passes;
-  out.sequences = stats.sequences;
-  out.snapshots = stats.snapshots;
-  return out;
-}
-
-// The options of a call that encodes: `rows` and `user` are the caller's function and its argument.
-SourceOptions EncodingFor(const Runner& runner, kvant_encoded_function rows, void* user) {
-  SourceOptions options;
-  options.cancel = runner.options().cancel;
-  if (rows == nullptr) return options;
-  options.rows = [rows, user](std::span<const float> encoded) -> Status {
-    if (rows(user, encoded.data(), encoded.size()) == 0) return {};
-    return EndedByCallback();
-  };
-  return options;
-}
-
-}  // namespace
 }  // namespace kvant::capi
 
 using namespace kvant;
@@ -132,7 +133,7 @@ kvant_status kvant_plan_memory(const kvant_model* model, const kvant_runner_opti
                                kvant_memory_plan* plan) {
   return Call(model, [&]() -> Status {
     KVANT_TRY(Need(model, "model"));
-    KVANT_ASSIGN(const auto wanted, ReadOptions(options));
+    KVANT_ASSIGN(const auto wanted, ReadRunner(options));
     KVANT_ASSIGN(const MemoryPlan found, PlanMemory(*model->model, wanted));
     const kvant_memory_plan values = {
         0, found.weights, found.kv, found.activations, found.logits, found.encoder, found.total()};
@@ -146,7 +147,7 @@ kvant_status kvant_runner_new(const kvant_model* model, const kvant_runner_optio
     KVANT_TRY(Need(model, "model"));
     KVANT_TRY(Need(runner, "runner"));
     *runner = nullptr;
-    KVANT_ASSIGN(SessionOptions wanted, ReadOptions(options));
+    KVANT_ASSIGN(SessionOptions wanted, ReadRunner(options));
     auto state = std::make_shared<RunnerState>();
     state->model = model->model;
     wanted.cancel = &state->cancel;

@@ -58,13 +58,7 @@ Result<ChatText> Render(const kvant_template* handle, const char* messages, size
                         const kvant_template_options* options) {
   KVANT_TRY(Need(handle, "template"));
   KVANT_ASSIGN(const std::string_view text, Text(messages, size, "messages"));
-  KVANT_ASSIGN(const auto given, ReadStruct(options, kTemplateDefaults, "template options"));
-  ChatRenderOptions render;
-  render.add_generation_prompt = given.add_generation_prompt != 0;
-  render.tools = TextOrNone(given.tools);
-  render.variables = TextOrNone(given.variables);
-  if (given.enable_thinking >= 0) render.enable_thinking = given.enable_thinking != 0;
-  if (given.now != INT64_MIN) render.now = given.now;
+  KVANT_ASSIGN(const ChatRenderOptions render, ReadRender(options));
   return handle->chat_template.RenderJson(text, render);
 }
 
@@ -75,6 +69,18 @@ Status ShowPiece(kvant_text_stream& stream, const char** piece, size_t* size) {
 }
 
 }  // namespace
+
+Result<ChatRenderOptions> ReadRender(const kvant_template_options* options) {
+  KVANT_ASSIGN(const auto given, ReadStruct(options, kTemplateDefaults, "template options"));
+  ChatRenderOptions render;
+  render.add_generation_prompt = given.add_generation_prompt != 0;
+  render.tools = TextOrNone(given.tools);
+  render.variables = TextOrNone(given.variables);
+  if (given.enable_thinking >= 0) render.enable_thinking = given.enable_thinking != 0;
+  if (given.now != INT64_MIN) render.now = given.now;
+  return render;
+}
+
 }  // namespace kvant::capi
 
 using namespace kvant;

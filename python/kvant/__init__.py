@@ -4,12 +4,13 @@
     with kvant.Model("model.gguf") as model:
         print(kvant.generate(model, "Once upon a time", max_tokens=50, temperature=0).text)
 
-generate(), stream() and beam_search() write texts for any number of prompts. Generator has the object model of ONNX Runtime GenAI.
+generate(), stream() and beam_search() write texts for any number of prompts, Conversation talks. Generator has the object model of ONNX Runtime GenAI.
 Below them lie Runner and Sequence: the cache with forks, exact rewind, snapshots, files, arrays. Errors are exceptions of
 kvant.errors. Objects are freed by close(), by `with`, or with their last reference, in any order.
 """
 from ._library import VERSION as __version__
 from ._library import set_log
+from .conversation import AnswerReport, Conversation
 from .errors import (BusyError, CancelledError, ContextFullError, CorruptError, DeadlineError, InternalError, InvalidError, IoError, KvantError,
                      NotSupportedError, OutOfMemoryError)
 from .generate import BeamOptions, Generated, Hypothesis, Piece, TextStream, beam_search, generate, stream
@@ -19,8 +20,9 @@ from .runner import PastKeyValues, Runner, Score, Sequence, Snapshot, Source, pl
 from .sampling import Sampler, SamplingOptions
 
 __all__ = [
-    "BeamOptions", "BusyError", "CancelledError", "ChatTemplate", "ContextFullError", "CorruptError", "DeadlineError", "Generated", "Generator", "GeneratorParams",
-    "GeneratorSnapshot", "Hypothesis", "InternalError", "InvalidError", "IoError", "KvantError", "Metadata", "Model", "ModelInfo",
+    "AnswerReport", "BeamOptions", "BusyError", "CancelledError", "ChatTemplate", "ContextFullError", "Conversation", "CorruptError",
+    "DeadlineError", "Generated", "Generator", "GeneratorParams", "GeneratorSnapshot", "Hypothesis", "InternalError", "InvalidError", "IoError",
+    "KvantError", "Metadata", "Model", "ModelInfo",
     "NotSupportedError", "OutOfMemoryError", "PastKeyValues", "Piece", "Runner", "Sampler", "SamplingOptions", "Score", "Sequence",
     "Snapshot", "Source", "TextStream", "Tokenizer", "TokenizerStream", "__version__", "beam_search", "generate", "plan_memory",
     "set_log", "set_log_options", "stream",

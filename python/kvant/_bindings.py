@@ -59,6 +59,8 @@ BEAM_HF = 0
 BEAM_CT2 = 1
 BEAM_WHISPER = 2
 BEAM_OGA = 3
+PART_REASONING = 0
+PART_CONTENT = 1
 
 
 kvant_log_function = CFUNCTYPE(None, c_void_p, c_int32, c_void_p, c_size_t)
@@ -431,6 +433,58 @@ kvant_beam_step_function = CFUNCTYPE(c_int32, c_void_p, c_size_t, c_int64)
 kvant_hypothesis_function = CFUNCTYPE(None, c_void_p, c_size_t, c_size_t, POINTER(kvant_hypothesis))
 
 
+class kvant_conversation_options(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("sampling", POINTER(kvant_sampling_options)),
+        ("render", POINTER(kvant_template_options)),
+        ("max_tokens", c_int64),
+        ("stop_texts", POINTER(c_char_p)),
+        ("stop_text_count", c_size_t),
+        ("ignore_end", c_int32),
+        ("context_shift", c_int32),
+        ("beams", c_int32),
+    ]
+
+
+kvant_answer_function = CFUNCTYPE(c_int32, c_void_p, c_int32, c_void_p, c_size_t)
+
+
+class kvant_answer_sink(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("on_text", kvant_answer_function),
+        ("on_prompt", kvant_progress_function),
+        ("user", c_void_p),
+    ]
+
+
+class kvant_answer_report(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("conversation_tokens", c_int64),
+        ("processed_tokens", c_int64),
+        ("reused_tokens", c_int64),
+        ("replayed_tokens", c_int64),
+        ("generated_tokens", c_int64),
+        ("forgotten_messages", c_int64),
+        ("finish_reason", c_int32),
+        ("shifted", c_int32),
+        ("prompt_seconds", c_double),
+        ("decode_seconds", c_double),
+    ]
+
+
+class kvant_conversation_info(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("messages", c_int64),
+        ("forgotten", c_int64),
+        ("held_tokens", c_int64),
+        ("context", c_int64),
+    ]
+
+
 # Name: what it returns, what it takes.
 FUNCTIONS = {
     "kvant_abi_version": (c_uint32, []),
@@ -547,4 +601,24 @@ FUNCTIONS = {
     "kvant_beam_search_live": (STATUS, [c_void_p, c_size_t, POINTER(kvant_hypothesis)]),
     "kvant_runner_search": (STATUS, [c_void_p, POINTER(kvant_beam_prompt), c_size_t, POINTER(kvant_beam_options), kvant_beam_step_function, kvant_hypothesis_function, c_void_p]),
     "kvant_options_overlay": (STATUS, [c_char_p, c_size_t, POINTER(kvant_runner_options), POINTER(kvant_sampling_options), POINTER(kvant_beam_options), POINTER(c_char_p), c_void_p]),
+    "kvant_conversation_options_default": (STATUS, [POINTER(kvant_conversation_options), c_size_t]),
+    "kvant_conversation_open": (STATUS, [c_void_p, POINTER(kvant_runner_options), c_void_p, POINTER(kvant_conversation_options), POINTER(c_void_p)]),
+    "kvant_conversation_new": (STATUS, [c_void_p, c_void_p, POINTER(kvant_conversation_options), POINTER(c_void_p)]),
+    "kvant_conversation_free": (None, [c_void_p]),
+    "kvant_conversation_fork": (STATUS, [c_void_p, c_void_p, POINTER(c_void_p)]),
+    "kvant_conversation_get_info": (STATUS, [c_void_p, POINTER(kvant_conversation_info)]),
+    "kvant_conversation_set_system": (STATUS, [c_void_p, c_char_p, c_size_t]),
+    "kvant_conversation_add_user": (STATUS, [c_void_p, c_char_p, c_size_t]),
+    "kvant_conversation_add": (STATUS, [c_void_p, c_char_p, c_size_t]),
+    "kvant_conversation_messages": (STATUS, [c_void_p, POINTER(c_void_p), c_void_p]),
+    "kvant_conversation_undo": (STATUS, [c_void_p, POINTER(c_void_p), c_void_p]),
+    "kvant_conversation_edit": (STATUS, [c_void_p, c_char_p, c_size_t]),
+    "kvant_conversation_drop_answer": (STATUS, [c_void_p]),
+    "kvant_conversation_reset": (STATUS, [c_void_p]),
+    "kvant_conversation_forget": (STATUS, [c_void_p, c_void_p]),
+    "kvant_conversation_set_beams": (STATUS, [c_void_p, c_int32]),
+    "kvant_conversation_answer": (STATUS, [c_void_p, POINTER(kvant_answer_sink), POINTER(kvant_answer_report)]),
+    "kvant_conversation_cancel": (None, [c_void_p]),
+    "kvant_conversation_save": (STATUS, [c_void_p, c_char_p, POINTER(c_char_p)]),
+    "kvant_conversation_load": (STATUS, [c_void_p, c_char_p, POINTER(c_char_p)]),
 }

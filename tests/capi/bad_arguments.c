@@ -534,6 +534,79 @@ static void Beams(const kvant_model* model) {
   kvant_runner_free(runner);
 }
 
+static void Conversations(const kvant_model* model) {
+  kvant_runner* runner = Runner(model, 1);
+  kvant_template* chatml = NULL;
+  kvant_conversation* talk = NULL;
+  kvant_conversation* other = NULL;
+  kvant_conversation_options options;
+  kvant_conversation_info info = {.struct_size = sizeof info};
+  char* text = NULL;
+  OK(kvant_template_named(model, "chatml", &chatml));
+  BAD(kvant_conversation_options_default(NULL, sizeof options));
+  OK(kvant_conversation_options_default(&options, sizeof options));
+  BAD_FOR(kvant_conversation_open(model, NULL, NULL, NULL, &talk), "no chat template");
+  BAD(kvant_conversation_open(NULL, NULL, chatml, NULL, &talk));
+  BAD(kvant_conversation_open(model, NULL, chatml, NULL, NULL));
+  BAD(kvant_conversation_new(NULL, chatml, NULL, &talk));
+  BAD(kvant_conversation_new(runner, chatml, NULL, NULL));
+  options.max_tokens = 0;
+  BAD_FOR(kvant_conversation_new(runner, chatml, &options, &talk), "max_tokens");
+  options.max_tokens = 4;
+  options.beams = 0;
+  BAD_FOR(kvant_conversation_new(runner, chatml, &options, &talk), "beams");
+  options.beams = 1;
+  options.stop_text_count = 1;
+  BAD_FOR(kvant_conversation_new(runner, chatml, &options, &talk), "stop_texts");
+  options.stop_text_count = 0;
+  CHECK(talk == NULL);
+  OK(kvant_conversation_new(runner, chatml, &options, &talk));
+  BAD(kvant_conversation_new(runner, chatml, &options, &other));  // the runner is full
+  BAD(kvant_conversation_fork(talk, NULL, &other));
+  BAD(kvant_conversation_fork(talk, NULL, NULL));
+  BAD(kvant_conversation_fork(NULL, NULL, &other));
+  CHECK(other == NULL);
+  BAD(kvant_conversation_get_info(NULL, &info));
+  BAD(kvant_conversation_get_info(talk, NULL));
+  BAD(kvant_conversation_set_system(NULL, "a", 1));
+  BAD(kvant_conversation_set_system(talk, NULL, 1));
+  BAD(kvant_conversation_add_user(NULL, "a", 1));
+  BAD(kvant_conversation_add_user(talk, NULL, 1));
+  BAD(kvant_conversation_add(NULL, "[]", 2));
+  BAD(kvant_conversation_add(talk, NULL, 2));
+  BAD_FOR(kvant_conversation_add(talk, "{}", 2), "array");
+  BAD(kvant_conversation_messages(NULL, &text, NULL));
+  BAD(kvant_conversation_messages(talk, NULL, NULL));
+  BAD_FOR(kvant_conversation_undo(talk, &text, NULL), "no message");
+  BAD(kvant_conversation_undo(NULL, &text, NULL));
+  BAD_FOR(kvant_conversation_edit(talk, "a", 1), "no message");
+  BAD(kvant_conversation_edit(talk, NULL, 1));
+  BAD(kvant_conversation_edit(NULL, "a", 1));
+  BAD_FOR(kvant_conversation_drop_answer(talk), "no answer");
+  BAD(kvant_conversation_drop_answer(NULL));
+  BAD(kvant_conversation_reset(NULL));
+  BAD(kvant_conversation_forget(NULL, NULL));
+  BAD_FOR(kvant_conversation_set_beams(talk, -1), "beams");
+  BAD(kvant_conversation_set_beams(NULL, 2));
+  kvant_answer_sink sink = {.struct_size = 1};
+  kvant_answer_report report = {.struct_size = 1};
+  OK(kvant_conversation_add_user(talk, "a", 1));
+  BAD(kvant_conversation_answer(NULL, NULL, NULL));
+  BAD_FOR(kvant_conversation_answer(talk, &sink, NULL), "struct_size");
+  BAD_FOR(kvant_conversation_answer(talk, NULL, &report), "struct_size");
+  BAD(kvant_conversation_save(NULL, "/no/file", NULL));
+  BAD(kvant_conversation_save(talk, NULL, NULL));
+  BAD(kvant_conversation_save(talk, "/no/file", NULL));
+  BAD(kvant_conversation_load(NULL, "/no/file", NULL));
+  BAD(kvant_conversation_load(talk, NULL, NULL));
+  BAD_FOR(kvant_conversation_load(talk, "/no/file", NULL), "no such file");
+  kvant_conversation_cancel(NULL);
+  kvant_conversation_free(talk);
+  kvant_conversation_free(NULL);
+  kvant_template_free(chatml);
+  kvant_runner_free(runner);
+}
+
 static void Overlays(void) {
   kvant_runner_options options;
   OK(kvant_runner_options_default(&options, sizeof options));
@@ -565,6 +638,7 @@ int main(int argc, char** argv) {
   Tensors(model);
   Batches(model);
   Beams(model);
+  Conversations(model);
   Overlays();
   kvant_model_free(model);
   printf("%d checks, %d failures\n", checks, failures);

@@ -1,5 +1,6 @@
 // The C API as a program in C99 uses it, against the shared library: sequences, samplers, batches,
-// beams, sources, files, errors, threads. Where two ways lead to one result, both are taken.
+// beams, conversations, sources, files, errors, threads. Where two ways lead to one result, both
+// are taken.
 //
 // Usage: capi_test DECODER.gguf ENCODER_DECODER.gguf FOLDER; prints what failed.
 #define _POSIX_C_SOURCE 200809L
@@ -721,6 +722,118 @@ static void OwnersGoInAnyOrder(const char* path) {
   kvant_free(prompt);
 }
 
+// Keeps an answer as it comes.
+typedef struct Told {
+  char text[1000];
+  kvant_conversation* talk;
+  int64_t prompt;
+  int32_t pieces_max;
+} Told;
+
+static int32_t TakePiece(void* user, int32_t part, const char* piece, size_t size) {
+  Told* told = (Told*)user;
+  CHECK(part == KVANT_PART_CONTENT);
+  strncat(told->text, piece, size);
+  // The conversation is in this call.
+  REFUSED(kvant_conversation_reset(told->talk), KVANT_INVALID);
+  return --told->pieces_max <= 0;
+}
+
+static int32_t TakePrompt(void* user, int64_t done, int64_t total) {
+  Told* told = (Told*)user;
+  CHECK(done > told->prompt && done < total);
+  told->prompt = done;
+  return 0;
+}
+
+static void ConversationsGoOn(const kvant_model* model, const char* folder) {
+  kvant_template* chatml = NULL;
+  OK(kvant_template_named(model, "chatml", &chatml));
+  kvant_runner_options session;
+  kvant_conversation_options options;
+  kvant_sampling_options sampling;
+  OK(kvant_runner_options_default(&session, sizeof session));
+  OK(kvant_conversation_options_default(&options, sizeof options));
+  OK(kvant_sampling_options_default(&sampling, sizeof sampling));
+  session.context = 512;
+  session.threads = 1;
+  session.kv_check = 1;
+  sampling.temperature = 0;
+  options.sampling = &sampling;
+  options.max_tokens = 12;
+  kvant_conversation* talk = NULL;
+  OK(kvant_conversation_open(model, &session, chatml, &options, &talk));
+  kvant_template_free(chatml);
+  Told told = {.talk = talk, .pieces_max = 1000};
+  const kvant_answer_sink sink = {sizeof sink, TakePiece, TakePrompt, &told};
+  kvant_answer_report report = {.struct_size = sizeof report};
+  OK(kvant_conversation_set_system(talk, "Be brief.", 9));
+  OK(kvant_conversation_add_user(talk, "Who is there?", 13));
+  OK(kvant_conversation_answer(talk, &sink, &report));
+  CHECK(report.generated_tokens == 12 && report.finish_reason == KVANT_FINISH_LENGTH);
+  CHECK(told.prompt == report.processed_tokens - 1 && report.reused_tokens == 0);
+  char* messages = NULL;
+  size_t size = 0;
+  OK(kvant_conversation_messages(talk, &messages, &size));
+  CHECK(size == strlen(messages) && strstr(messages, "{\"role\":\"system\"") == messages + 1);
+  // A fork answers as its origin, and computes only what is new, also after both were moved.
+  kvant_conversation* fork = NULL;
+  OK(kvant_conversation_fork(talk, NULL, &fork));
+  char* answers[2] = {NULL, NULL};
+  kvant_conversation* both[] = {talk, fork};
+  for (int i = 0; i < 2; ++i) {
+    OK(kvant_conversation_add_user(both[i], "Speak.", 6));
+    OK(kvant_conversation_answer(both[i], NULL, &report));
+    CHECK(report.reused_tokens > report.processed_tokens);
+    OK(kvant_conversation_messages(both[i], &answers[i], NULL));
+  }
+  CHECK(strcmp(answers[0], answers[1]) == 0);
+  // Going back, files.
+  OK(kvant_conversation_drop_answer(fork));
+  OK(kvant_conversation_answer(fork, NULL, &report));
+  CHECK(report.processed_tokens == 1);
+  char* said = NULL;
+  OK(kvant_conversation_undo(fork, &said, NULL));
+  CHECK(strcmp(said, "Speak.") == 0);
+  char path[1000];
+  snprintf(path, sizeof path, "%s/capi_test.chat", folder);
+  char* note = NULL;
+  OK(kvant_conversation_save(talk, path, &note));
+  CHECK(note[0] == 0);
+  kvant_free(note);
+  OK(kvant_conversation_load(fork, path, &note));
+  CHECK(note[0] == 0);
+  kvant_conversation_info info = {.struct_size = sizeof info};
+  OK(kvant_conversation_get_info(fork, &info));
+  CHECK(info.messages == 4 && info.context == 512 && info.held_tokens > 24 && info.forgotten == 0);
+  remove(path);
+  strncat(path, ".kvs", sizeof path - strlen(path) - 1);
+  remove(path);
+  // The fork goes on alone; a piece too many and a cancellation end answers.
+  kvant_conversation_free(talk);
+  told = (Told){.talk = fork, .pieces_max = 2};
+  OK(kvant_conversation_edit(fork, "Go on.", 6));
+  OK(kvant_conversation_answer(fork, &sink, &report));
+  CHECK(report.finish_reason == KVANT_FINISH_CANCELLED && report.generated_tokens < 12);
+  OK(kvant_conversation_drop_answer(fork));
+  kvant_conversation_cancel(fork);
+  OK(kvant_conversation_answer(fork, NULL, &report));
+  CHECK(report.finish_reason == KVANT_FINISH_CANCELLED && report.generated_tokens == 0);
+  OK(kvant_conversation_set_beams(fork, 2));
+  OK(kvant_conversation_answer(fork, NULL, &report));
+  CHECK(report.generated_tokens == 12);
+  int64_t forgotten = -1;
+  OK(kvant_conversation_forget(fork, &forgotten));
+  CHECK(forgotten == 2);
+  OK(kvant_conversation_reset(fork));
+  kvant_conversation_free(fork);
+  kvant_free(messages);
+  kvant_free(answers[0]);
+  kvant_free(answers[1]);
+  kvant_free(note);
+  kvant_free(said);
+}
+
 int main(int argc, char** argv) {
   if (argc < 4) {
     fprintf(stderr, "usage: capi_test DECODER.gguf ENCODER_DECODER.gguf FOLDER [STEPS]\n");
@@ -738,6 +851,7 @@ int main(int argc, char** argv) {
   BatchesAreSingleTexts(model);
   SearchesInBothForms(model);
   ScoresAreLogProbabilities(model);
+  ConversationsGoOn(model, argv[3]);
   SourcesAreReadOnce(pairs);
   ThreadsAndCancellation(model);
   ConfigurationOverlay(model);

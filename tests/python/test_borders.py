@@ -61,6 +61,7 @@ class BadArguments(unittest.TestCase):
     def calls(self):
         m, r, s, t, g = model(), self.runner, self.sequence, self.tokenizer, self.generator
         past = r.past_key_values([s])
+        talk = kvant.Conversation(m, "chatml", max_tokens=4, temperature=0, runner_options={"context": 64, "threads": 1})
         return {
             "Model": [lambda: kvant.Model("/nonexistent.gguf"), lambda: kvant.Model(__file__), lambda: kvant.Model(5),
                       lambda: kvant.Model(SHAKESPEARE, progress=lambda *_: False), lambda: kvant.Model(SHAKESPEARE, isa="z80"), lambda: kvant.Model(SHAKESPEARE, wings=2)],
@@ -129,6 +130,18 @@ class BadArguments(unittest.TestCase):
             "beam_search": [lambda: kvant.beam_search(m, "a", beams=0), lambda: kvant.beam_search(m, "a", beams=2, num_return=3),
                             lambda: kvant.beam_search(r, "a", beams=9), lambda: kvant.beam_search(m, ["a"], sources=[]),
                             lambda: kvant.beam_search(m, "a", search=kvant.BeamOptions(), beams=2)],
+            "Conversation": [lambda: kvant.Conversation(m), lambda: kvant.Conversation(5), lambda: kvant.Conversation(m, "no such"),
+                             lambda: kvant.Conversation(m, "chatml", beams=0), lambda: kvant.Conversation(m, "chatml", wings=1),
+                             lambda: kvant.Conversation(m, "chatml", stop=["a\0b"]), lambda: kvant.Conversation(m, "chatml", tools=[{1}]),
+                             lambda: kvant.Conversation(r, "chatml", runner_options={"threads": 1})],
+            "Conversation.add": [lambda: talk.add("{"), lambda: talk.add([{"content": "a"}]), lambda: talk.add(5)],
+            "Conversation.say": [lambda: talk.say(5), lambda: talk.say("a" * 999)],
+            "Conversation.stream": [lambda: list(talk.stream(None)), lambda: list(talk.stream("a" * 999))],
+            "Conversation.edit": [lambda: talk.edit("a"), lambda: talk.edit(5)],
+            "Conversation.set_beams": [lambda: talk.set_beams(0), lambda: talk.set_beams("x")],
+            "Conversation.fork": [lambda: talk.fork(-1), lambda: talk.fork("x")],
+            "Conversation.save": [lambda: talk.save("/nonexistent/x"), lambda: talk.save(5)],
+            "Conversation.load": [lambda: talk.load("/nonexistent"), lambda: talk.load(__file__)],
             "GeneratorParams.set_search_options": [lambda: self.params.set_search_options(wings=1)],
             "GeneratorParams.overlay": [lambda: self.params.overlay("{"), lambda: self.params.overlay({"wings": 1})],
             "set_log": [lambda: kvant.set_log(5)],
