@@ -3,41 +3,18 @@
 
 #include "engine/capi/handles.h"
 #include "engine/evaluate/text_scores.h"
+#include "engine/run/session_settings.h"
 #include "kvant/memory_plan.h"
 
 namespace kvant::capi {
 namespace {
 
 kvant_runner_options InC(const SessionOptions& options) {
-  const auto type = [](std::optional<KvType> of_source) {
-    return of_source.has_value() ? static_cast<int32_t>(*of_source) : -1;
-  };
-  const auto flag = [](bool value) { return value ? 1 : 0; };
   kvant_runner_options out = {};
   out.struct_size = sizeof(out);
-  out.context = options.context;
-  out.sequences = options.sequences;
-  out.chunk = options.chunk;
-  out.threads = options.threads;
-  out.kv_cache = flag(options.kv_cache);
-  out.k_type = type(options.k_type);
-  out.v_type = type(options.v_type);
-  out.source_k_type = type(options.source_k_type);
-  out.source_v_type = type(options.source_v_type);
-  out.state_type = type(options.state_type);
-  out.strict = flag(options.strict);
-  out.prefix_cache = flag(options.prefix_cache);
-  out.kv_commit = flag(options.kv_commit);
-  out.kv_rotation = flag(options.kv_rotation);
-  out.kv_check = flag(options.kv_check);
-  out.kv_poison = flag(options.kv_poison);
-  out.kv_bytes_max = options.kv_bytes_max;
-  out.state_checkpoints = options.state_checkpoints;
-  out.state_log = options.state_log;
-  out.offload = static_cast<int32_t>(options.offload);
-  out.kv_device = static_cast<int32_t>(options.kv_device);
-  out.pin = static_cast<int32_t>(options.placement.pin);
-  out.numa = static_cast<int32_t>(options.placement.numa);
+  for (const SessionSetting& setting : AllSessionSettings()) {
+    setting.field.in_c.set(out, setting.field.ours.get(options));
+  }
   out.cpus = options.placement.cpus.data();
   out.cpu_count = options.placement.cpus.size();
   return out;
@@ -83,38 +60,14 @@ SourceOptions EncodingFor(const Runner& runner, kvant_encoded_function rows, voi
 Result<SessionOptions> ReadRunner(const kvant_runner_options* given) {
   KVANT_ASSIGN(const auto in, ReadStruct(given, InC(SessionOptions()), "runner options"));
   SessionOptions out;
-  const auto take = [](int32_t number, const char* name, auto& type) -> Status {
-    KVANT_TRY(CheckChoice(number, std::ssize(AllKvTypes()) - 1, name));
-    type = static_cast<KvType>(number);
-    return {};
-  };
-  KVANT_TRY(take(in.k_type, "k_type", out.k_type));
-  KVANT_TRY(take(in.v_type, "v_type", out.v_type));
-  KVANT_TRY(take(in.state_type, "state_type", out.state_type));
-  if (in.source_k_type != -1) KVANT_TRY(take(in.source_k_type, "source_k_type", out.source_k_type));
-  if (in.source_v_type != -1) KVANT_TRY(take(in.source_v_type, "source_v_type", out.source_v_type));
-  out.context = in.context;
-  out.sequences = in.sequences;
-  out.chunk = in.chunk;
-  out.threads = in.threads;
-  out.kv_cache = in.kv_cache != 0;
-  out.strict = in.strict != 0;
-  out.prefix_cache = in.prefix_cache != 0;
-  out.kv_commit = in.kv_commit != 0;
-  out.kv_rotation = in.kv_rotation != 0;
-  out.kv_check = in.kv_check != 0;
-  out.kv_poison = in.kv_poison != 0;
-  out.kv_bytes_max = in.kv_bytes_max;
-  out.state_checkpoints = in.state_checkpoints;
-  out.state_log = in.state_log;
-  KVANT_TRY(CheckChoice(in.offload, KVANT_OFFLOAD_ATTENTION, "offload"));
-  KVANT_TRY(CheckChoice(in.kv_device, KVANT_KV_DEVICE_CPU, "kv_device"));
-  out.offload = static_cast<Offload>(in.offload);
-  out.kv_device = static_cast<KvDevice>(in.kv_device);
-  KVANT_TRY(CheckChoice(in.pin, KVANT_PIN_LIST, "pin"));
-  KVANT_TRY(CheckChoice(in.numa, KVANT_NUMA_ISOLATE, "numa"));
-  out.placement.pin = static_cast<Pin>(in.pin);
-  out.placement.numa = static_cast<Numa>(in.numa);
+  for (const SessionSetting& setting : AllSessionSettings()) {
+    const SessionSetting::Field& field = setting.field;
+    const int64_t number = field.in_c.get(in);
+    if (field.kind == SessionSetting::Kind::kChoice && !(field.may_lack && number == -1)) {
+      KVANT_TRY(CheckChoice(number, std::ssize(field.choices) - 1, setting.name));
+    }
+    field.ours.set(out, number);
+  }
   KVANT_ASSIGN(const auto cpus, Array(in.cpus, in.cpu_count, "cpus"));
   out.placement.cpus.assign(cpus.begin(), cpus.end());
   return out;

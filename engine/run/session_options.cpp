@@ -12,6 +12,7 @@
 #include "engine/graph/plan.h"
 #include "engine/limits.h"
 #include "engine/model/offload_layers.h"
+#include "engine/run/session_settings.h"
 
 namespace kvant {
 
@@ -32,45 +33,18 @@ Status CheckHeadDim(KvType type, int64_t dim) {
 
 Result<SessionOptions> ResolveOptions(const Model& model, SessionOptions options) {
   if (options.context == 0) options.context = model.context_length();
-  if (options.context < 1 || options.context > kContextMax) {
-    return MakeError(ErrorCode::kInvalid, "context: expected 1 to {} positions, found {}",
-                     kContextMax, options.context);
+  if (options.threads == 0) {
+    KVANT_ASSIGN(const int useful, DefaultThreadCount(options.placement));
+    options.threads = static_cast<int>(std::min<int64_t>(useful, kThreadsMax));
   }
+  for (const SessionSetting& setting : AllSessionSettings()) KVANT_TRY(setting.Check(options));
   const int64_t learned = model.spec().context_max;
   if (learned > 0 && options.context > learned) {
     return MakeError(ErrorCode::kInvalid,
                      "context: the model has learned {} positions and can have no more, found {}",
                      learned, options.context);
   }
-  if (options.threads == 0) {
-    KVANT_ASSIGN(const int useful, DefaultThreadCount(options.placement));
-    options.threads = static_cast<int>(std::min<int64_t>(useful, kThreadsMax));
-  }
-  if (options.threads < 1 || options.threads > kThreadsMax) {
-    return MakeError(ErrorCode::kInvalid, "threads: expected 1 to {}, found {}", kThreadsMax,
-                     options.threads);
-  }
   KVANT_TRY(PlaceThreads(ThisCpuTopology(), options.placement, options.threads, 0));
-  if (options.chunk < 1) {
-    return MakeError(ErrorCode::kInvalid, "chunk: expected at least 1 token, found {}",
-                     options.chunk);
-  }
-  if (options.sequences < 1 || options.sequences > kSequencesMax) {
-    return MakeError(ErrorCode::kInvalid, "sequences: expected 1 to {}, found {}", kSequencesMax,
-                     options.sequences);
-  }
-  if (options.state_type != KvType::kF32 && options.state_type != KvType::kF16) {
-    return MakeError(ErrorCode::kInvalid, "state type: expected f32 or f16, found {}",
-                     KvTypeName(options.state_type));
-  }
-  if (options.state_checkpoints < 0 || options.state_checkpoints > kStateCheckpointsMax) {
-    return MakeError(ErrorCode::kInvalid, "state checkpoints: expected 0 to {}, found {}",
-                     kStateCheckpointsMax, options.state_checkpoints);
-  }
-  if (options.state_log < 0 || options.state_log > kStateLogMax) {
-    return MakeError(ErrorCode::kInvalid, "state log: expected 0 to {} tokens, found {}",
-                     kStateLogMax, options.state_log);
-  }
   options.source_k_type = options.source_k_type.value_or(options.k_type);
   options.source_v_type = options.source_v_type.value_or(options.v_type);
   for (const graph::CacheLayer& layer : model.plan().cache_layers()) {

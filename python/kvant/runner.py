@@ -48,7 +48,8 @@ def runner_options(options: Dict[str, Any]) -> c.kvant_runner_options:
     struct = defaults(c.kvant_runner_options)
     both = options.pop("kv_type", None)
     source = options.pop("source_kv_type", None)
-    types = {"k_type": both, "v_type": both, "source_k_type": source, "source_v_type": source, "state_type": None}
+    types = {name: None for name, _ in struct._fields_ if name.endswith("_type")}
+    types.update({"k_type": both, "v_type": both, "source_k_type": source, "source_v_type": source})
     types.update({name: options.pop(name) for name in list(types) if options.get(name) is not None})
     pin, numa = options.pop("pin", None), options.pop("numa", None)
     set_options(struct, options, "Runner")

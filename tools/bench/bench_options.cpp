@@ -4,14 +4,13 @@
 
 #include <array>
 
-#include "base/check.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "cpu/kv_format_list.h"
 #include "engine/limits.h"
 #include "kvant/kv_type.h"
 #include "tools/options/groups/idle_options.h"
-#include "tools/options/groups/session_group.h"
+#include "tools/options/groups/settings_group.h"
 #include "tools/options/model_names.h"
 #include "tools/options/number_list.h"
 #include "tools/terminal/console.h"
@@ -89,17 +88,16 @@ void AddOtherOptions(OptionList& list, Texts& texts, BenchOptions& options) {
   options.loading.AddPre(list);
   options.loading.AddLoading(list);
   list.Group("Speed and memory");
-  list.Texts(kThreadsNames, &texts.threads, "N", "Threads",
-             fmt::format("{}, the performance cores available", DefaultThreadCount()));
-  list.Texts(kKvTypeNames, &texts.kv_types, "TYPE", "Type of the KV cache: " + KvTypeNames(),
-             "f16");
-  list.Texts(kKTypeNames, &texts.k_types, "TYPE", "Type of the keys alone");
-  list.Texts(kVTypeNames, &texts.v_types, "TYPE", "Type of the values alone");
-  options.placement.Add(list);
-  options.states.Add(list);
-  options.offload.Add(list);
-  list.Texts(kChunkNames, &texts.chunks, "N", "Most tokens of a prompt that are computed together",
-             std::to_string(kDefaultChunk));
+  SettingsGroup::AddList(list, "threads", &texts.threads,
+                         fmt::format("{}, the performance cores available", DefaultThreadCount()));
+  list.Texts("--kv-type", &texts.kv_types, "TYPE", "Type of the KV cache: " + KvTypeNames(), "f16");
+  SettingsGroup::AddList(list, "k_type", &texts.k_types);
+  SettingsGroup::AddList(list, "v_type", &texts.v_types);
+  for (const SessionTopic topic :
+       {SessionTopic::kPlacement, SessionTopic::kStates, SessionTopic::kOffload}) {
+    options.settings.Add(list, topic);
+  }
+  SettingsGroup::AddList(list, "chunk", &texts.chunks, std::to_string(kDefaultChunk));
   list.Flag("--no-kv-cache", &options.no_kv_cache,
             "Compute the whole sequence anew for every token");
   list.Group("Output");
@@ -225,8 +223,7 @@ Status ParseModels(const CommandLine& line, const Texts& texts, BenchOptions* op
 }
 
 Status CheckTests(const BenchOptions& options) {
-  SessionOptions session;
-  KVANT_TRY(options.offload.Set(&session));
+  KVANT_TRY(options.settings.Options());
   const auto positive = [](const std::vector<int64_t>& numbers) {
     for (const int64_t number : numbers) {
       if (number > 0) return true;
@@ -284,13 +281,10 @@ Result<BenchOptions> BenchOptions::For(const Model& model) const {
 
 SessionOptions BenchOptions::Session(const KvTypes& types, int64_t threads_now,
                                      int64_t chunk) const {
-  SessionOptions session;
+  SessionOptions session = settings.Options().value();  // CheckTests has tried it
   session.k_type = types.k_type;
   session.v_type = types.v_type;
-  states.Set(&session);
-  KVANT_CHECK(offload.Set(&session).ok());  // CheckTests has tried it
   session.threads = static_cast<int>(threads_now);
-  session.placement = placement.placement;
   session.chunk = chunk;
   session.kv_cache = !no_kv_cache;
   session.cancel = &CancelFlag();

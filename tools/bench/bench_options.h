@@ -13,9 +13,7 @@
 #include "tools/bench/bench_output.h"
 #include "tools/bench/synthetic_model.h"
 #include "tools/options/groups/model_group.h"
-#include "tools/options/groups/offload_group.h"
-#include "tools/options/groups/placement_group.h"
-#include "tools/options/groups/state_group.h"
+#include "tools/options/groups/settings_group.h"
 
 namespace kvant::tools {
 
@@ -48,9 +46,7 @@ struct BenchOptions {
   std::vector<int64_t> threads;
   std::vector<int64_t> chunks;
   std::vector<KvTypes> kv_types;
-  PlacementGroup placement;
-  StateGroup states;
-  OffloadGroup offload;
+  SettingsGroup settings;  // of placement, states and offloading
 
   bool prompts_given = false;
   bool beams_given = false;

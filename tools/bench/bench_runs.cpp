@@ -12,7 +12,7 @@
 #include "kvant/beam_generator.h"
 #include "kvant/random.h"
 #include "tools/bench/bench_speed.h"
-#include "tools/options/groups/placement_group.h"
+#include "tools/options/groups/session_group.h"
 #include "tools/options/model_facts.h"
 #include "tools/options/stopwatch.h"
 
@@ -113,7 +113,7 @@ Result<SpeedRunner> SpeedRunner::Create(std::shared_ptr<const Model> model,
   KVANT_TRY(CheckMemory(*model, options, options.context * options.sequences));
   SpeedRunner out;
   KVANT_ASSIGN(out.runner_, Runner::Create(model, options));
-  PlacementGroup{options.placement}.NoteRest(*out.runner_);
+  NotePlacement(*out.runner_);
   for (int64_t i = 0; i < options.sequences; ++i) {
     const SourceInput input =
         source > 0 ? RandomSource(*model, source, static_cast<uint64_t>(i + 1)) : SourceInput();

@@ -285,7 +285,7 @@ class SpeedBench {
     row["first_token_ns"] = std::llround(Mean(result.first_seconds) * 1e9);
     row["load_ns"] = std::llround(model_.load_seconds * 1e9);
     row["peak_memory"] = result.peak_memory;
-    if (options_.offload.what == Offload::kAttention) {
+    if (options_.settings.options.offload == Offload::kAttention) {
       const int64_t steps = (result.test.n_prompt > 0 ? 1 : 0) + result.test.n_gen;
       row["bus_bytes_per_step"] =
           result.bus_bytes / static_cast<uint64_t>(std::max<int64_t>(steps, 1));

@@ -121,7 +121,9 @@ Status ChatOptions::Check(const OptionList& list) const {
   KVANT_TRY(sampling.Check(list));
   if (conversation.no_template) KVANT_TRY(ConversationGroup::Check(list));
   if (beams > 1) KVANT_TRY(list.Exclude({"--stop"}, "--beams"));
-  if (session.no_kv_cache) KVANT_TRY(list.Exclude({"--context-shift"}, "--no-kv-cache"));
+  if (!session.settings.options.kv_cache) {
+    KVANT_TRY(list.Exclude({"--context-shift"}, "--no-kv-cache"));
+  }
   if (max_tokens == 0) {
     return MakeError(ErrorCode::kInvalid, "-n: expected -1 or at least 1 token, found 0");
   }

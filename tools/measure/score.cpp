@@ -123,7 +123,7 @@ struct ScoreRun {
 Status ScorePieces(const ScoreOptions& options, ScoreRun& run, size_t first, size_t end,
                    EvaluationProgress& progress, ScoreOutput& out) {
   const std::span<const TokenId> tokens = run.tokens;
-  const size_t chunk = static_cast<size_t>(options.session.chunk);
+  const size_t chunk = static_cast<size_t>(options.session.settings.options.chunk);
   while (first < end) {
     const size_t count = std::min(chunk, end - first);
     // The token in front of them is the first that is computed.

@@ -76,7 +76,7 @@ int ConvertCommand(CommandLine& line) {
   convert::ConvertOptions options;
   options.type = type.value_or("");
   options.name = name.value_or("");
-  options.threads = session.threads ? static_cast<int>(*session.threads) : DefaultThreadCount();
+  options.threads = session.ThreadCount();
   options.on_progress = [&](const convert::ConvertProgress& now) {
     return progress.Update(now.bytes_done, now.bytes_total, now.tensor);
   };

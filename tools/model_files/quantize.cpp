@@ -254,8 +254,7 @@ Status Quantize(const QuantizeOptions& options, const std::vector<std::string>& 
   NoteUnpacked(file.unpacked());
   quantize::WriteOptions write;
   write.keep_split = options.keep_split;
-  write.threads =
-      options.session.threads ? static_cast<int>(*options.session.threads) : DefaultThreadCount();
+  write.threads = options.session.ThreadCount();
   if (options.allow_nonfinite) write.non_finite = quantize::NonFinite::kAllowed;
   if (options.keep_split && file.shards() == 1) {
     Note(fmt::format("{}: is one file, so --keep-split has no effect", file.path()));

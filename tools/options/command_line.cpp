@@ -217,19 +217,27 @@ void OptionList::CheckedEach(const std::string& names,
 
 void OptionList::Integer(const std::string& names, int64_t* target, Bounds<int64_t> bounds,
                          const std::string& description) {
-  const auto take = [=](const std::string& text) {
-    return ParseNumber(text, "a whole number", bounds, target);
-  };
-  Checked(names, take, "N", description, std::to_string(*target));
+  const auto take = [target](int64_t number) { *target = number; };
+  Integer(names, take, bounds, description, std::to_string(*target));
 }
 
 void OptionList::Integer(const std::string& names, std::optional<int64_t>* target,
                          Bounds<int64_t> bounds, const std::string& description,
                          const std::string& fallback) {
-  const auto take = [=](const std::string& text) {
-    return ParseNumber(text, "a whole number", bounds, &target->emplace());
+  Integer(
+      names, [target](int64_t number) { *target = number; }, bounds, description, fallback);
+}
+
+void OptionList::Integer(const std::string& names, const std::function<void(int64_t)>& take,
+                         Bounds<int64_t> bounds, const std::string& description,
+                         const std::string& fallback) {
+  const auto read = [=](const std::string& text) -> Status {
+    int64_t number = 0;
+    KVANT_TRY(ParseNumber(text, "a whole number", bounds, &number));
+    take(number);
+    return {};
   };
-  Checked(names, take, "N", description, fallback);
+  Checked(names, read, "N", description, fallback);
 }
 
 void OptionList::Real(const std::string& names, float* target, Bounds<float> bounds,
@@ -265,9 +273,13 @@ void OptionList::Texts(const std::string& names, std::vector<std::string>* targe
 }
 
 void OptionList::Flag(const std::string& names, bool* target, const std::string& description) {
-  app_->add_flag_callback(
-          names, [target] { *target = true; }, description)
-      ->group(group_);
+  Flag(
+      names, [target] { *target = true; }, description);
+}
+
+void OptionList::Flag(const std::string& names, const std::function<void()>& take,
+                      const std::string& description) {
+  app_->add_flag_callback(names, take, description)->group(group_);
 }
 
 void OptionList::IdleValue(const std::string& names, const std::string& reason) {

@@ -31,6 +31,11 @@ struct Bounds {
   T max = std::numeric_limits<T>::max();
 };
 
+// The first of an option's spellings: "--typical" of "--typical,--typical-p".
+inline std::string FirstFlag(std::string_view flags) {
+  return std::string(flags.substr(0, flags.find(',')));
+}
+
 // The options of a command, bound to variables that outlive it. Names are separated by commas:
 // "-n,--predict". Given twice, the last one counts. The value that a number has when it is declared
 // is shown as its default.
@@ -49,6 +54,9 @@ class OptionList {
   // Stays empty where it is not given; `fallback` describes that case in the help.
   void Integer(const std::string& names, std::optional<int64_t>* target, Bounds<int64_t> bounds,
                const std::string& description, const std::string& fallback);
+  // `take` gets the number.
+  void Integer(const std::string& names, const std::function<void(int64_t)>& take,
+               Bounds<int64_t> bounds, const std::string& description, const std::string& fallback);
   void Real(const std::string& names, float* target, Bounds<float> bounds,
             const std::string& description);
   void Real(const std::string& names, std::optional<float>* target, Bounds<float> bounds,
@@ -58,6 +66,9 @@ class OptionList {
   void Texts(const std::string& names, std::vector<std::string>* target, const std::string& type,
              const std::string& description, const std::string& fallback = "");  // every one given
   void Flag(const std::string& names, bool* target, const std::string& description);
+  // `take` is called if the flag was given.
+  void Flag(const std::string& names, const std::function<void()>& take,
+            const std::string& description);
   // `take` reads the value; its error is shown behind the option's name.
   void Checked(const std::string& names, const std::function<Status(const std::string&)>& take,
                const std::string& type, const std::string& description,

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -13,7 +14,6 @@
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "cpu/kv_format_list.h"
-#include "engine/limits.h"
 #include "formats/gguf.h"
 #include "tools/options/option_values.h"
 #include "tools/terminal/console.h"
@@ -54,22 +54,15 @@ Result<Runner::LogSink> LogFile(const std::string& path) {
 
 void SessionGroup::Add(OptionList& list, SessionUse use, const std::string& context_fallback) {
   AddThreads(list);
-  placement.Add(list);
-  if (use != SessionUse::kWindows) AddContext(list, context_fallback);
+  settings.Add(list, SessionTopic::kPlacement);
+  if (use != SessionUse::kWindows) settings.Add(list, SessionTopic::kContext, context_fallback);
   AddKvTypes(list);
-  list.Integer(kChunkNames, &chunk, {1, kContextMax},
-               "Most tokens of a prompt that are computed together");
-  list.Flag("--strict", &strict,
-            "Compute prompts in the arithmetic of single tokens, which is slower: the results then "
-            "have the same bits as if the tokens came one by one");
-  list.Flag("--no-kv-cache", &no_kv_cache,
-            "Compute the whole sequence anew for every token: slow, for checking the cache. "
-            "Attention is then a loop of its own in double precision, so logits differ from those "
-            "with the cache, even with --strict and --kv-type f32: by less than 0.0001 for weights "
-            "of f16, bf16 or f32, and by up to 0.2 for quantized weights, whose inputs are rounded "
-            "to int8. A sampled text may change where two tokens are nearly equally likely");
+  for (const SessionTopic topic :
+       {SessionTopic::kStates, SessionTopic::kOffload, SessionTopic::kPasses}) {
+    settings.Add(list, topic);
+  }
   if (use == SessionUse::kPlan) return;
-  AddKvChecks(list);
+  settings.Add(list, SessionTopic::kMemory);
   list.Group("Observation");
   const auto take_log = [this](const std::string& what) -> Status {
     if (what != "kv") {
@@ -86,85 +79,55 @@ void SessionGroup::Add(OptionList& list, SessionUse use, const std::string& cont
 
 void SessionGroup::AddThreads(OptionList& list) {
   list.Group(kRunGroup);
-  list.Integer(kThreadsNames, &threads, {1, kThreadsMax}, "Threads",
+  settings.Add(list, SessionTopic::kThreads,
                fmt::format("{}, the performance cores available", DefaultThreadCount()));
 }
 
-void SessionGroup::AddContext(OptionList& list, const std::string& fallback) {
-  list.Group(kRunGroup);
-  list.Integer("-c,--ctx-size", &context, {0, kContextMax},
-               "Positions that the sequence may hold; 0 means the default", fallback);
+int SessionGroup::ThreadCount() const {
+  const int typed = settings.options.threads;
+  return typed > 0 ? typed : DefaultThreadCount();
 }
 
 void SessionGroup::AddKvTypes(OptionList& list) {
-  list.Group(kRunGroup);
-  list.Checked(kKvTypeNames, TakeKvType(&kv_type), "TYPE", "Type of the KV cache: " + KvTypeNames(),
+  list.Checked("--kv-type", TakeKvType(&kv_type), "TYPE", "Type of the KV cache: " + KvTypeNames(),
                std::string(KvTypeName(kv_type)));
-  list.Checked(kKTypeNames, TakeKvType(&k_type), "TYPE", "Type of the keys alone");
-  list.Checked(kVTypeNames, TakeKvType(&v_type), "TYPE", "Type of the values alone");
+  settings.Add(list, SessionTopic::kTypes);
   list.Checked(
       "--source-kv-type", TakeKvType(&source_kv_type), "TYPE",
       "For models with an encoder: type of the keys and values that the cache holds of a source",
       "as --kv-type");
-  list.Flag("--no-kv-rotation", &no_kv_rotation,
-            "Store keys and values of type " + RotatedTypes() +
-                " without the rotation that spreads their outliers");
-  states.Add(list);
-  offload.Add(list);
+  settings.Add(list, SessionTopic::kRotation, "",
+               "Store keys and values of type " + RotatedTypes() +
+                   " without the rotation that spreads their outliers");
 }
 
-void SessionGroup::AddKvChecks(OptionList& list) {
-  list.Group(kRunGroup);
-  const auto take_budget = [this](const std::string& text) {
-    return TakeSize(text, "500M or 2GiB", &kv_budget);
+// kInvalid for what means nothing without a cache, where there is none.
+Status SessionGroup::CheckCached(const SessionOptions& options) const {
+  if (options.kv_cache) return {};
+  const auto wrong = [](std::string_view name) {
+    return MakeError(ErrorCode::kInvalid, "{}: not possible together with --no-kv-cache", name);
   };
-  list.Checked("--kv-budget", take_budget, "SIZE",
-               "Most memory for the KV cache: 500M, 2GiB ...; if it is too little, the message "
-               "says what would fit",
-               "no limit");
-  list.Flag("--kv-prealloc", &kv_prealloc, "Take all of the KV cache's memory at the start");
-  list.Flag("--kv-check", &kv_check, "Test the KV cache's invariants after every operation");
-  list.Flag("--kv-poison", &kv_poison, "Fill freed blocks of the KV cache with NaN");
+  for (const SessionSetting& setting : AllSessionSettings()) {
+    if (setting.is_of_cache && settings.given.contains(setting.name)) {
+      return wrong(FirstFlag(setting.flags));
+    }
+  }
+  if (source_kv_type.has_value()) return wrong("--source-kv-type");
+  if (options.offload != Offload::kNone) return wrong("--offload");
+  if (log_kv) return wrong("--log");
+  return {};
 }
 
 Result<SessionOptions> SessionGroup::Options() const {
-  SessionOptions options;
-  options.threads = static_cast<int>(threads.value_or(0));
-  options.placement = placement.placement;
-  options.context = context.value_or(0);
-  options.chunk = chunk;
-  options.strict = strict;
-  options.kv_cache = !no_kv_cache;
-  options.kv_rotation = !no_kv_rotation;
-  options.kv_commit = kv_prealloc;
-  options.kv_check = kv_check;
-  states.Set(&options);
-  KVANT_TRY(offload.Set(&options));
-  options.kv_poison = kv_poison;
-  options.kv_bytes_max = kv_budget;
+  KVANT_ASSIGN(SessionOptions options, settings.Options());
   options.cancel = &CancelFlag();
-  options.k_type = k_type.value_or(kv_type);
-  options.v_type = v_type.value_or(kv_type);
+  if (!settings.given.contains("k_type")) options.k_type = kv_type;
+  if (!settings.given.contains("v_type")) options.v_type = kv_type;
   options.source_k_type = options.source_v_type = source_kv_type;
+  KVANT_TRY(CheckCached(options));
   const bool rotated = IsRotated(options.k_type) || IsRotated(options.v_type) ||
                        IsRotated(source_kv_type.value_or(options.k_type));
-  const std::pair<bool, const char*> cached[] = {
-      {no_kv_rotation, "--no-kv-rotation"},
-      {states.type.has_value(), "--state-type"},
-      {states.checkpoints.has_value(), "--state-checkpoints"},
-      {states.log.has_value(), "--state-log"},
-      {kv_prealloc, "--kv-prealloc"},
-      {kv_check, "--kv-check"},
-      {kv_poison, "--kv-poison"},
-      {kv_budget != 0, "--kv-budget"},
-      {source_kv_type.has_value(), "--source-kv-type"},
-      {options.offload != Offload::kNone, "--offload"},
-      {log_kv, "--log"}};
-  for (const auto& [given, name] : cached) {
-    if (!given || !no_kv_cache) continue;
-    return MakeError(ErrorCode::kInvalid, "{}: not possible together with --no-kv-cache", name);
-  }
-  if (no_kv_rotation && !rotated) {
+  if (!options.kv_rotation && !rotated) {
     return MakeError(ErrorCode::kInvalid, "--no-kv-rotation: expected --kv-type {} with it",
                      RotatedTypes());
   }
@@ -210,7 +173,7 @@ Result<std::unique_ptr<Runner>> SessionGroup::OpenRunner(std::shared_ptr<const M
 
 Status SessionGroup::Explain(const Status& status, const Model& model,
                              const SessionOptions& options) const {
-  if (status.ok() || status.error().code != ErrorCode::kOutOfMemory || kv_budget == 0) {
+  if (status.ok() || status.error().code != ErrorCode::kOutOfMemory || options.kv_bytes_max == 0) {
     return status;
   }
   KVANT_ASSIGN(SessionOptions full, ResolveOptions(model, options));
@@ -223,11 +186,25 @@ Status SessionGroup::Explain(const Status& status, const Model& model,
 }
 
 void SessionGroup::NoteOpened(const Runner& runner) const {
-  placement.NoteRest(runner);
+  NotePlacement(runner);
   const int64_t trained = runner.model().context_length();
   if (runner.context() <= trained) return;
   Note(fmt::format("a context of {} is beyond the {} positions the model was trained for",
                    runner.context(), trained));
+}
+
+void NotePlacement(const Runner& runner) {
+  static std::once_flag noted;
+  std::call_once(noted, [&] {
+    if (runner.options().placement.numa == Numa::kNone) return;
+    if (CountNumaNodes() == 1) {
+      return Note("--numa: this machine has one memory node, there is nothing to place");
+    }
+    const RunnerStats stats = runner.stats();
+    if (stats.weight_pages_placed == stats.weight_pages) return;
+    Note(fmt::format("--numa: {} of {} pages of weights stay where the system has put them",
+                     stats.weight_pages - stats.weight_pages_placed, stats.weight_pages));
+  });
 }
 
 }  // namespace kvant::tools

@@ -11,9 +11,7 @@
 #include "kvant/kv_type.h"
 #include "kvant/session.h"
 #include "tools/options/command_line.h"
-#include "tools/options/groups/offload_group.h"
-#include "tools/options/groups/placement_group.h"
-#include "tools/options/groups/state_group.h"
+#include "tools/options/groups/settings_group.h"
 
 namespace kvant::tools {
 
@@ -26,29 +24,16 @@ enum class SessionUse : uint8_t {
 
 // Threads, context and KV cache: one list for all commands that compute.
 struct SessionGroup {
-  std::optional<int64_t> threads;
-  std::optional<int64_t> context;
-  int64_t chunk = kDefaultChunk;
+  SettingsGroup settings;
   KvType kv_type = KvType::kF16;
-  std::optional<KvType> k_type;
-  std::optional<KvType> v_type;
   std::optional<KvType> source_kv_type;
-  bool strict = false;
-  bool no_kv_cache = false;
-  bool no_kv_rotation = false;
-  PlacementGroup placement;
-  StateGroup states;
-  OffloadGroup offload;
-  bool kv_prealloc = false;
-  bool kv_check = false;
-  bool kv_poison = false;
-  uint64_t kv_budget = 0;  // bytes; 0 = no limit
   bool log_kv = false;
   std::optional<std::string> log_file;
 
   // `context_fallback` says what -c is where it is not given.
   void Add(OptionList& list, SessionUse use, const std::string& context_fallback = "");
   void AddThreads(OptionList& list);  // alone, for commands without sequences
+  int ThreadCount() const;            // that of -t, or the default
 
   // kInvalid for options that contradict each other.
   Result<SessionOptions> Options() const;
@@ -63,9 +48,8 @@ struct SessionGroup {
   Status Explain(const Status& status, const Model& model, const SessionOptions& options) const;
 
  private:
-  void AddContext(OptionList& list, const std::string& fallback);
   void AddKvTypes(OptionList& list);
-  void AddKvChecks(OptionList& list);
+  Status CheckCached(const SessionOptions& options) const;
   // Notes on stderr: a context that is longer than what the model was trained for, memory that was
   // not placed as asked for.
   void NoteOpened(const Runner& runner) const;
@@ -74,11 +58,8 @@ struct SessionGroup {
   Status CheckSource(const Model& model) const;
 };
 
-// The spellings of options that `kvant bench` has, too, for lists of values.
-inline constexpr const char* kThreadsNames = "-t,--threads";
-inline constexpr const char* kChunkNames = "--chunk,--ubatch-size";
-inline constexpr const char* kKvTypeNames = "--kv-type";
-inline constexpr const char* kKTypeNames = "--cache-type-k,--kv-type-k";
-inline constexpr const char* kVTypeNames = "--cache-type-v,--kv-type-v";
+// A line on stderr, of the program's first runner: where --numa has nothing to do, on a machine
+// with one node, and where the system has left pages of weights where they were.
+void NotePlacement(const Runner& runner);
 
 }  // namespace kvant::tools

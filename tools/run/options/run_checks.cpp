@@ -128,7 +128,7 @@ Status CheckContinuation(const OptionList& list, const RunOptions& options) {
        {!one.draft, kNeeds, "--draft", {"--draft-tokens"}},
        {!one.session, kNeeds, "--session", {"--session-rewind"}},
        {!one.prompt_cache, kNeeds, "--prompt-cache", {"--prompt-cache-all", "--prompt-cache-ro"}},
-       {options.session.no_kv_cache,
+       {!options.session.settings.options.kv_cache,
         kExcludes,
         "--no-kv-cache",
         {"--draft", "--session", "--prompt-cache", "--context-shift", "--keep"}},
