@@ -1,36 +1,16 @@
 // The calls of kvant/kvant_generate.h on samplers, and their options.
 #include "engine/capi/handles.h"
+#include "engine/generate/samplers/stage.h"
 
 namespace kvant::capi {
 namespace {
 
-// Copies the fields that have the same names in both structs.
-template <class From, class To>
-void CopyNumbers(const From& from, To& to) {
-  to.repeat_penalty = from.repeat_penalty;
-  to.repeat_last_n = from.repeat_last_n;
-  to.presence_penalty = from.presence_penalty;
-  to.frequency_penalty = from.frequency_penalty;
-  to.dry_multiplier = from.dry_multiplier;
-  to.dry_base = from.dry_base;
-  to.dry_allowed_length = from.dry_allowed_length;
-  to.dry_penalty_last_n = from.dry_penalty_last_n;
-  to.top_n_sigma = from.top_n_sigma;
-  to.top_k = from.top_k;
-  to.typical = from.typical;
-  to.top_p = from.top_p;
-  to.min_p = from.min_p;
-  to.xtc_probability = from.xtc_probability;
-  to.xtc_threshold = from.xtc_threshold;
-  to.temperature = from.temperature;
-  to.dynatemp_range = from.dynatemp_range;
-  to.dynatemp_exponent = from.dynatemp_exponent;
-  to.min_keep = from.min_keep;
-  to.mirostat = from.mirostat;
-  to.mirostat_tau = from.mirostat_tau;
-  to.mirostat_eta = from.mirostat_eta;
-  to.adaptive_target = from.adaptive_target;
-  to.adaptive_decay = from.adaptive_decay;
+// Calls visit(setting) for the number of each sampler's option.
+template <class Visit>
+void VisitSettings(const Visit& visit) {
+  for (const SamplerRow* row : AllSamplers()) {
+    for (const SamplerSetting& setting : row->settings) visit(setting);
+  }
 }
 
 }  // namespace
@@ -38,7 +18,7 @@ void CopyNumbers(const From& from, To& to) {
 kvant_sampling_options SamplingInC(const SamplingOptions& options) {
   kvant_sampling_options out = {};
   out.struct_size = sizeof(out);
-  CopyNumbers(options, out);
+  VisitSettings([&](const SamplerSetting& setting) { setting.CopyToC(options, out); });
   return out;
 }
 
@@ -56,7 +36,7 @@ Result<std::vector<std::string>> ReadTexts(const char* const* texts, size_t coun
 Result<SamplingOptions> ReadSampling(const kvant_sampling_options* given) {
   KVANT_ASSIGN(const auto in, ReadStruct(given, SamplingInC({}), "sampling options"));
   SamplingOptions out;
-  CopyNumbers(in, out);
+  VisitSettings([&](const SamplerSetting& setting) { setting.CopyFromC(in, out); });
   if (in.samplers != nullptr) {
     KVANT_ASSIGN(out.samplers, ParseSamplers(in.samplers));
   }

@@ -25,12 +25,12 @@ Status CheckSetting(const SamplerSetting& setting, const SamplingOptions& option
     return MakeError(ErrorCode::kInvalid, "{}: expected {}, found {}", setting.name, setting.range,
                      value);
   };
-  if (const auto* member = std::get_if<int32_t SamplingOptions::*>(&setting.value)) {
-    const int32_t value = options.**member;
+  if (const auto* member = std::get_if<SamplerNumber<int32_t>>(&setting.value)) {
+    const int32_t value = options.*member->ours;
     if (value < setting.min || value > setting.max) return error(value);
     return {};
   }
-  const float value = options.*std::get<float SamplingOptions::*>(setting.value);
+  const float value = options.*std::get<SamplerNumber<float>>(setting.value).ours;
   const bool is_in_range =
       value >= static_cast<float>(setting.min) && value <= static_cast<float>(setting.max);
   if (!is_in_range) return error(value);

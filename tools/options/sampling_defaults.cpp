@@ -30,13 +30,12 @@ std::string TakeModelSampling(const Model& model, const OptionList& list, Sampli
     const SamplerSetting* const found = FindSetting(entry.name);
     if (found == nullptr) continue;
     const SamplerSetting& setting = *found;
-    const std::string flag = FirstFlag(setting);
+    const std::string flag = FirstFlag(setting.flags);
     if (list.Given(flag)) continue;
+    setting.Set(sampling.options, entry.value);
     if (setting.is_whole()) {
-      sampling.whole[setting.name] = static_cast<int64_t>(entry.value);
       note(fmt::format("{} {}", flag, static_cast<int64_t>(entry.value)));
     } else {
-      setting.Set(sampling.options, entry.value);
       note(fmt::format("{} {}", flag, static_cast<float>(entry.value)));
     }
   }

@@ -70,11 +70,11 @@ class AdaptivePStage final : public CopiedStage<AdaptivePStage, DrawingStage> {
 };
 
 constexpr SamplerSetting kAdaptivePSettings[] = {
-    {"adaptive-target", "--adaptive-target", "", &SamplingOptions::adaptive_target, -1, 1,
+    {"adaptive-target", "--adaptive-target", "", KVANT_SAMPLER_NUMBER(adaptive_target), -1, 1,
      "-1 to 1",
      "Adaptive-p, where --samplers names adaptive_p: prefer tokens of this probability; below 0 is "
      "off"},
-    {"adaptive-decay", "--adaptive-decay", "", &SamplingOptions::adaptive_decay, 0,
+    {"adaptive-decay", "--adaptive-decay", "", KVANT_SAMPLER_NUMBER(adaptive_decay), 0,
      kAdaptiveDecayMax, "0 to 0.99",
      "Adaptive-p: the weight of a token's probability, relative to that of the token after it"},
 };

@@ -172,14 +172,14 @@ void DryStage::Apply(Candidates& candidates, Xoshiro256&) {
 }
 
 constexpr SamplerSetting kDrySettings[] = {
-    {"dry-multiplier", "--dry-multiplier", "", &SamplingOptions::dry_multiplier, 0, kSamplerRealMax,
-     "0 or more",
+    {"dry-multiplier", "--dry-multiplier", "", KVANT_SAMPLER_NUMBER(dry_multiplier), 0,
+     kSamplerRealMax, "0 or more",
      "DRY: subtract this from the logit of a token that would continue a repetition; 0 is off"},
-    {"dry-base", "--dry-base", "", &SamplingOptions::dry_base, 1, kSamplerRealMax, "1 or more",
+    {"dry-base", "--dry-base", "", KVANT_SAMPLER_NUMBER(dry_base), 1, kSamplerRealMax, "1 or more",
      "DRY: the factor by which each further repeated token raises what is subtracted"},
-    {"dry-allowed-length", "--dry-allowed-length", "", &SamplingOptions::dry_allowed_length, 0,
+    {"dry-allowed-length", "--dry-allowed-length", "", KVANT_SAMPLER_NUMBER(dry_allowed_length), 0,
      kSamplerIntMax, "0 or more", "DRY: a repetition of fewer tokens is not penalized"},
-    {"dry-penalty-last-n", "--dry-penalty-last-n", "", &SamplingOptions::dry_penalty_last_n, -1,
+    {"dry-penalty-last-n", "--dry-penalty-last-n", "", KVANT_SAMPLER_NUMBER(dry_penalty_last_n), -1,
      kSamplerIntMax, "-1 or more",
      "DRY: look for repetitions in the last N tokens, prompt included; 0 is off, -1 is all"},
 };

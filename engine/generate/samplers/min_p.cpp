@@ -34,7 +34,7 @@ class MinPStage final : public CopiedStage<MinPStage> {
 };
 
 constexpr SamplerSetting kMinPSettings[] = {
-    {"min-p", "--min-p", "min_p", &SamplingOptions::min_p, 0, 1, "0 to 1",
+    {"min-p", "--min-p", "min_p", KVANT_SAMPLER_NUMBER(min_p), 0, 1, "0 to 1",
      "Keep the tokens of at least this share of the likeliest one's probability; 0 is all"},
 };
 

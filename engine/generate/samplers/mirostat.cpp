@@ -100,11 +100,11 @@ class DirectMirostatStage final : public CopiedStage<DirectMirostatStage, Mirost
 };
 
 constexpr SamplerSetting kMirostatSettings[] = {
-    {"mirostat", "--mirostat", "mirostat", &SamplingOptions::mirostat, 0, 2, "0, 1 or 2",
+    {"mirostat", "--mirostat", "mirostat", KVANT_SAMPLER_NUMBER(mirostat), 0, 2, "0, 1 or 2",
      "Mirostat, version 1 or 2, in place of all samplers but the temperature; 0 is off"},
-    {"mirostat-ent", "--mirostat-ent", "mirostat_tau", &SamplingOptions::mirostat_tau, 0,
+    {"mirostat-ent", "--mirostat-ent", "mirostat_tau", KVANT_SAMPLER_NUMBER(mirostat_tau), 0,
      kSamplerRealMax, "0 or more", "Mirostat: the mean surprise of tokens to keep, in bits (tau)"},
-    {"mirostat-lr", "--mirostat-lr", "mirostat_eta", &SamplingOptions::mirostat_eta, 0,
+    {"mirostat-lr", "--mirostat-lr", "mirostat_eta", KVANT_SAMPLER_NUMBER(mirostat_eta), 0,
      kSamplerRealMax, "0 or more", "Mirostat: how fast it adapts (eta)"},
 };
 

@@ -64,16 +64,16 @@ class PenaltiesStage final : public CopiedStage<PenaltiesStage> {
 };
 
 constexpr SamplerSetting kPenaltySettings[] = {
-    {"repeat-penalty", "--repeat-penalty", "penalty_repeat", &SamplingOptions::repeat_penalty,
+    {"repeat-penalty", "--repeat-penalty", "penalty_repeat", KVANT_SAMPLER_NUMBER(repeat_penalty),
      kSamplerRealMin, kSamplerRealMax, "a positive number",
      "Make tokens that occurred less likely by this factor; 1 is off"},
-    {"repeat-last-n", "--repeat-last-n", "penalty_last_n", &SamplingOptions::repeat_last_n, -1,
+    {"repeat-last-n", "--repeat-last-n", "penalty_last_n", KVANT_SAMPLER_NUMBER(repeat_last_n), -1,
      kSamplerIntMax, "-1 or more",
      "Tokens that the penalties look back at, prompt included; 0 is off, -1 is all"},
-    {"presence-penalty", "--presence-penalty", "", &SamplingOptions::presence_penalty,
+    {"presence-penalty", "--presence-penalty", "", KVANT_SAMPLER_NUMBER(presence_penalty),
      -kSamplerRealMax, kSamplerRealMax, "a finite number",
      "Subtract from the logit of a token that occurred"},
-    {"frequency-penalty", "--frequency-penalty", "", &SamplingOptions::frequency_penalty,
+    {"frequency-penalty", "--frequency-penalty", "", KVANT_SAMPLER_NUMBER(frequency_penalty),
      -kSamplerRealMax, kSamplerRealMax, "a finite number",
      "Subtract from the logit of a token for each time it occurred"},
 };

@@ -12,10 +12,18 @@ namespace kvant {
 
 void SamplerSetting::Set(SamplingOptions& options, double number) const {
   std::visit(
-      [&]<class Number>(Number SamplingOptions::*member) {
-        options.*member = static_cast<Number>(number);
+      [&]<class Number>(const SamplerNumber<Number>& member) {
+        options.*member.ours = static_cast<Number>(number);
       },
       value);
+}
+
+void SamplerSetting::CopyToC(const SamplingOptions& from, kvant_sampling_options& to) const {
+  std::visit([&](const auto& member) { to.*member.in_c = from.*member.ours; }, value);
+}
+
+void SamplerSetting::CopyFromC(const kvant_sampling_options& from, SamplingOptions& to) const {
+  std::visit([&](const auto& member) { to.*member.ours = from.*member.in_c; }, value);
 }
 
 std::span<const SamplerRow* const> AllSamplers() {

@@ -1,7 +1,7 @@
 // One sampler of the chain: a row with its name and its settings, and the stage that it makes of
 // them. A new sampler is one file with a row, a line in sampler_list.inl and its settings in
-// SamplingOptions; options of the command line, their checks and the keys of a model's file follow
-// from the row.
+// SamplingOptions and kvant_sampling_options. Options of the command line, their checks, copies to
+// and from C and the keys of a model's file follow from the row.
 //
 // Numbers that a setting has no other bounds for are bounded by kSamplerRealMax and kSamplerIntMax.
 // Thread-safety: rows are constant; a stage belongs to one sampler.
@@ -16,6 +16,7 @@
 
 #include "base/result.h"
 #include "engine/generate/samplers/candidates.h"
+#include "kvant/kvant_generate.h"
 #include "kvant/random.h"
 #include "kvant/sampler.h"
 #include "kvant/tokenizer.h"
@@ -26,19 +27,31 @@ inline constexpr double kSamplerRealMax = std::numeric_limits<float>::max();
 inline constexpr double kSamplerRealMin = std::numeric_limits<float>::min();  // above 0
 inline constexpr double kSamplerIntMax = std::numeric_limits<int32_t>::max();
 
+template <class Number>
+struct SamplerNumber {
+  Number SamplingOptions::*ours;
+  Number kvant_sampling_options::*in_c;
+};
+
+// The number that has this name in both structs.
+#define KVANT_SAMPLER_NUMBER(name) \
+  SamplerNumber { &SamplingOptions::name, &kvant_sampling_options::name }
+
 // One number of SamplingOptions that a sampler obeys.
 struct SamplerSetting {
   std::string_view name;   // in messages: "top-p"
   std::string_view flags;  // of the command line: "--typical,--typical-p"
   std::string_view key;    // behind general.sampling. in a model's file; "" if there is none
-  std::variant<float SamplingOptions::*, int32_t SamplingOptions::*> value;
+  std::variant<SamplerNumber<float>, SamplerNumber<int32_t>> value;
   double min;
   double max;
   std::string_view range;  // in messages: "0 to 1"
   std::string_view help;
 
-  bool is_whole() const { return std::holds_alternative<int32_t SamplingOptions::*>(value); }
+  bool is_whole() const { return std::holds_alternative<SamplerNumber<int32_t>>(value); }
   void Set(SamplingOptions& options, double number) const;
+  void CopyToC(const SamplingOptions& from, kvant_sampling_options& to) const;
+  void CopyFromC(const kvant_sampling_options& from, SamplingOptions& to) const;
 };
 
 class SamplerStage {

@@ -15,7 +15,7 @@ class TopKStage final : public CopiedStage<TopKStage> {
 };
 
 constexpr SamplerSetting kTopKSettings[] = {
-    {"top-k", "--top-k", "top_k", &SamplingOptions::top_k, -kSamplerIntMax - 1, kSamplerIntMax,
+    {"top-k", "--top-k", "top_k", KVANT_SAMPLER_NUMBER(top_k), -kSamplerIntMax - 1, kSamplerIntMax,
      "a whole number", "Keep the N likeliest tokens; 0 is all"},
 };
 

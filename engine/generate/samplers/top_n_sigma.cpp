@@ -72,7 +72,7 @@ class TopNSigmaStage final : public CopiedStage<TopNSigmaStage> {
 };
 
 constexpr SamplerSetting kTopNSigmaSettings[] = {
-    {"top-n-sigma", "--top-n-sigma,--top-nsigma", "", &SamplingOptions::top_n_sigma,
+    {"top-n-sigma", "--top-n-sigma,--top-nsigma", "", KVANT_SAMPLER_NUMBER(top_n_sigma),
      -kSamplerRealMax, kSamplerRealMax, "a finite number",
      "Keep the tokens within N standard deviations of the largest logit; 0 or less is off"},
 };

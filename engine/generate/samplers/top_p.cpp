@@ -33,7 +33,7 @@ class TopPStage final : public CopiedStage<TopPStage> {
 };
 
 constexpr SamplerSetting kTopPSettings[] = {
-    {"top-p", "--top-p", "top_p", &SamplingOptions::top_p, 0, 1, "0 to 1",
+    {"top-p", "--top-p", "top_p", KVANT_SAMPLER_NUMBER(top_p), 0, 1, "0 to 1",
      "Keep the likeliest tokens that have this probability together; 1 is all"},
 };
 

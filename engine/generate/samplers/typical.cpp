@@ -162,7 +162,7 @@ class TypicalStage final : public CopiedStage<TypicalStage> {
 };
 
 constexpr SamplerSetting kTypicalSettings[] = {
-    {"typical", "--typical,--typical-p", "", &SamplingOptions::typical, 0, 1, "0 to 1",
+    {"typical", "--typical,--typical-p", "", KVANT_SAMPLER_NUMBER(typical), 0, 1, "0 to 1",
      "Keep the most typical tokens that have this probability together; 1 is all"},
 };
 

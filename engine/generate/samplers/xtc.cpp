@@ -40,9 +40,10 @@ class XtcStage final : public CopiedStage<XtcStage> {
 };
 
 constexpr SamplerSetting kXtcSettings[] = {
-    {"xtc-probability", "--xtc-probability", "xtc_probability", &SamplingOptions::xtc_probability,
-     0, 1, "0 to 1", "XTC: how often the likeliest tokens are dropped; 0 is never"},
-    {"xtc-threshold", "--xtc-threshold", "xtc_threshold", &SamplingOptions::xtc_threshold, 0, 1,
+    {"xtc-probability", "--xtc-probability", "xtc_probability",
+     KVANT_SAMPLER_NUMBER(xtc_probability), 0, 1, "0 to 1",
+     "XTC: how often the likeliest tokens are dropped; 0 is never"},
+    {"xtc-threshold", "--xtc-threshold", "xtc_threshold", KVANT_SAMPLER_NUMBER(xtc_threshold), 0, 1,
      "0 to 1",
      "XTC: of the tokens with at least this probability, only the least likely stays; above 0.5 "
      "is off"},

@@ -42,17 +42,17 @@ Result<LogitBias> ParseLogitBias(const std::string& text) {
 void AddSetting(const SamplerSetting& setting, SamplingGroup& group, OptionList& list) {
   const std::string flags(setting.flags);
   const std::string help(setting.help);
-  if (const auto* member = std::get_if<int32_t SamplingOptions::*>(&setting.value)) {
-    int64_t& value = group.whole[setting.name] = group.options.**member;
+  if (const auto* member = std::get_if<SamplerNumber<int32_t>>(&setting.value)) {
+    int32_t* value = &(group.options.*member->ours);
     list.Integer(
-        flags, &value,
+        flags, [value](int64_t number) { *value = static_cast<int32_t>(number); },
         {static_cast<int64_t>(setting.min),
          setting.min < -1 ? static_cast<int64_t>(setting.max)
                           : std::min(static_cast<int64_t>(setting.max), kSamplerWindowMax)},
-        help);
+        help, std::to_string(*value));
     return;
   }
-  float* value = &(group.options.*std::get<float SamplingOptions::*>(setting.value));
+  float* value = &(group.options.*std::get<SamplerNumber<float>>(setting.value).ours);
   const float min = static_cast<float>(setting.min);
   const bool is_above_0 = min > 0 && min < kFactorMin;
   list.Real(flags, value,
@@ -62,10 +62,6 @@ void AddSetting(const SamplerSetting& setting, SamplingGroup& group, OptionList&
 }
 
 }  // namespace
-
-std::string FirstFlag(const SamplerSetting& setting) {
-  return std::string(setting.flags.substr(0, setting.flags.find(',')));
-}
 
 void SamplingGroup::Add(OptionList& list) {
   list.Group(kSamplingGroup);
@@ -117,11 +113,6 @@ void SamplingGroup::AddChain(OptionList& list) {
 
 SamplingOptions SamplingGroup::Options() const {
   SamplingOptions out = options;
-  for (const SamplerRow* row : AllSamplers()) {
-    for (const SamplerSetting& setting : row->settings) {
-      if (setting.is_whole()) setting.Set(out, static_cast<double>(whole.at(setting.name)));
-    }
-  }
   if (!breakers.empty()) out.dry_sequence_breakers.clear();
   for (const std::string& text : breakers) {
     if (text != "none") out.dry_sequence_breakers.push_back(Unescape(text));
@@ -145,7 +136,7 @@ Status SamplingGroup::CheckBeams(const OptionList& list) {
       if (std::find(std::begin(kKnown), std::end(kKnown), setting.name) != std::end(kKnown)) {
         continue;
       }
-      KVANT_TRY(list.Exclude({FirstFlag(setting).c_str()}, "--beams"));
+      KVANT_TRY(list.Exclude({FirstFlag(setting.flags).c_str()}, "--beams"));
     }
   }
   return list.Exclude({"--logit-bias", "--dry-sequence-breaker", "--samplers", "--sampler-seq"},

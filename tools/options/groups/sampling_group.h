@@ -3,25 +3,18 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "kvant/sampler.h"
 #include "tools/options/command_line.h"
 
-namespace kvant {
-struct SamplerSetting;
-}
-
 namespace kvant::tools {
 
 // How the next token is chosen.
 struct SamplingGroup {
   SamplingOptions options;
-  std::map<std::string_view, int64_t> whole;  // settings that are whole numbers, by name
   int64_t seed = -1;
   std::vector<std::string> breakers;  // of DRY, as given
 
@@ -37,8 +30,5 @@ struct SamplingGroup {
  private:
   void AddChain(OptionList& list);
 };
-
-// The first of the option's spellings: "--typical".
-std::string FirstFlag(const SamplerSetting& setting);
 
 }  // namespace kvant::tools

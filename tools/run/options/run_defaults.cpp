@@ -17,7 +17,7 @@ namespace {
 bool DrawsTokens(const OptionList& list) {
   for (const SamplerRow* row : AllSamplers()) {
     for (const SamplerSetting& setting : row->settings) {
-      if (setting.name != "repeat-penalty" && list.Given(FirstFlag(setting))) return true;
+      if (setting.name != "repeat-penalty" && list.Given(FirstFlag(setting.flags))) return true;
     }
   }
   const auto given = [&](const char* name) { return list.Given(name); };
