@@ -57,6 +57,22 @@ inline constexpr WholeField<Struct> kWholeField = {
         },
 };
 
+// Copies a number, flag or choice that has a field in both structs.
+template <class Options, class InC>
+struct CopiedField {
+  void (*to_c)(const Options&, InC&);
+  void (*from_c)(const InC&, Options&);
+};
+
+template <auto kOurs, auto kInC>
+inline constexpr int kCopied = 0;  // pairs of members are below
+template <class Options, class Value, class InC, class ValueInC, Value Options::*kOurs,
+          ValueInC InC::*kInC>
+inline constexpr CopiedField<Options, InC> kCopied<kOurs, kInC> = {
+    .to_c = [](const Options& from, InC& to) { to.*kInC = static_cast<ValueInC>(from.*kOurs); },
+    .from_c = [](const InC& from, Options& to) { to.*kOurs = static_cast<Value>(from.*kInC); },
+};
+
 struct AnyField {
   template <class Field>
   operator Field() const;  // NOLINT(google-explicit-constructor): stands for any field

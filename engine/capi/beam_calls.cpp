@@ -1,5 +1,8 @@
 // The calls of kvant/kvant_generate.h on beam searches.
+#include <iterator>
+
 #include "engine/capi/handles.h"
+#include "engine/option_field.h"
 #include "kvant/beam_generator.h"
 #include "kvant/beam_search.h"
 #include "kvant/model_defaults.h"
@@ -7,39 +10,48 @@
 namespace kvant::capi {
 namespace {
 
-// Copies the fields that have the same names and types in both structs.
-template <class From, class To>
-void CopyBeamNumbers(const From& from, To& to) {
-  to.beams = from.beams;
-  to.num_return = from.num_return;
-  to.patience = from.patience;
-  to.groups = from.groups;
-  to.diversity_penalty = from.diversity_penalty;
-  to.max_new_tokens = from.max_new_tokens;
-  to.max_length = from.max_length;
-  to.min_length = from.min_length;
-  to.min_new_tokens = from.min_new_tokens;
-  to.repetition_penalty = from.repetition_penalty;
-  to.no_repeat_ngram = from.no_repeat_ngram;
-  to.temperature = from.temperature;
-  to.top_k = from.top_k;
-  to.top_p = from.top_p;
-  to.seed = from.seed;
-}
+using In = kvant_beam_options;
+using Of = BeamOptions;
+
+#define KVANT_COPIED(field) kCopied<&Of::field, &In::field>
+constexpr CopiedField<Of, In> kBeamFields[] = {
+    KVANT_COPIED(beams),
+    KVANT_COPIED(num_return),
+    KVANT_COPIED(scoring),
+    KVANT_COPIED(early_stopping),
+    KVANT_COPIED(patience),
+    KVANT_COPIED(ct2_length_counts_end),
+    KVANT_COPIED(groups),
+    KVANT_COPIED(diversity_penalty),
+    KVANT_COPIED(max_new_tokens),
+    KVANT_COPIED(max_length),
+    KVANT_COPIED(min_length),
+    KVANT_COPIED(min_new_tokens),
+    KVANT_COPIED(repetition_penalty),
+    KVANT_COPIED(no_repeat_ngram),
+    KVANT_COPIED(renormalize),
+    KVANT_COPIED(sample),
+    KVANT_COPIED(temperature),
+    KVANT_COPIED(top_k),
+    KVANT_COPIED(top_p),
+    KVANT_COPIED(seed),
+};
+#undef KVANT_COPIED
+
+// `ct2_translates` is not in C, and these functions copy by hand what may lack and what is a list.
+static_assert(std::size(kBeamFields) == CountFields<Of>() - 8,
+              "a field of BeamOptions is not copied");
+static_assert(std::size(kBeamFields) == CountFields<In>() - 15,
+              "a field of kvant_beam_options is not copied");
 
 // The options in C, without lists of words; arrays are those of `options`.
 kvant_beam_options BeamsInC(const BeamOptions& options) {
   kvant_beam_options out = {};
   out.struct_size = sizeof(out);
-  CopyBeamNumbers(options, out);
-  out.scoring = static_cast<int32_t>(options.scoring);
-  out.early_stopping = static_cast<int32_t>(options.early_stopping);
+  for (const auto& field : kBeamFields) field.to_c(options, out);
   out.has_length_penalty = options.length_penalty.has_value() ? 1 : 0;
   out.length_penalty = options.length_penalty.value_or(1.0f);
-  out.ct2_length_counts_end = options.ct2_length_counts_end ? 1 : 0;
   out.forced_bos = options.forced_bos.value_or(-1);
-  out.renormalize = options.renormalize ? 1 : 0;
-  out.sample = options.sample ? 1 : 0;
   const auto put = [](const std::vector<TokenId>& from, const kvant_token*& data, size_t& count) {
     data = from.empty() ? nullptr : from.data();
     count = from.size();
@@ -68,16 +80,11 @@ kvant_hypothesis HypothesisInC(const BeamHypothesis& found) {
 Result<BeamOptions> ReadBeams(const kvant_beam_options* given) {
   KVANT_ASSIGN(const auto in, ReadStruct(given, BeamsInC({}), "beam options"));
   BeamOptions out;
-  CopyBeamNumbers(in, out);
   KVANT_TRY(CheckChoice(in.scoring, KVANT_BEAM_OGA, "scoring"));
   KVANT_TRY(CheckChoice(in.early_stopping, 2, "early_stopping"));
-  out.scoring = static_cast<BeamScoring>(in.scoring);
-  out.early_stopping = static_cast<EarlyStopping>(in.early_stopping);
+  for (const auto& field : kBeamFields) field.from_c(in, out);
   if (in.has_length_penalty != 0) out.length_penalty = in.length_penalty;
-  out.ct2_length_counts_end = in.ct2_length_counts_end != 0;
   if (in.forced_bos >= 0) out.forced_bos = in.forced_bos;
-  out.renormalize = in.renormalize != 0;
-  out.sample = in.sample != 0;
   const auto take = [](const kvant_token* data, size_t count, const char* name,
                        std::vector<TokenId>& to) -> Status {
     KVANT_ASSIGN(const auto tokens, Array(data, count, name));
