@@ -34,7 +34,7 @@ Status BeamLogProbs::Add(const LogitOptions& options, const Tokenizer* tokenizer
 
 Result<std::span<const float>> BeamLogProbs::Process(std::span<const float> logits,
                                                      const LogitText& text, LogitChain& stages) {
-  std::transform(logits.begin(), logits.end(), row_.begin(), Sanitize);
+  SanitizeRow(logits, row_);
   KVANT_ASSIGN(const bool goes_on, stages.Apply(text, row_));
   if (!goes_on) return std::span<const float>();
   if (options_.sample) Filter();

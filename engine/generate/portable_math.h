@@ -28,6 +28,9 @@ inline float Sanitize(float logit) {
   return std::min(logit, std::numeric_limits<float>::max());
 }
 
+// to[i] = Sanitize(from[i]); both have one size.
+void SanitizeRow(std::span<const float> from, std::span<float> to);
+
 // The natural logarithm of a positive, finite, normal x; -infinity for 0. Other arguments give NaN.
 double PortableLog(double x);
 

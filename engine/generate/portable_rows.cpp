@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <span>
 
 #include "engine/generate/portable_math.h"
 #include "engine/generate/portable_series.h"
@@ -84,6 +86,20 @@ void PortableLogs(std::span<double> values) {
   size_t i = 0;
   for (; i + kRowLanes <= values.size(); i += kRowLanes) LogLanes(&values[i]);
   for (; i < values.size(); ++i) values[i] = PortableLog(values[i]);
+}
+
+void SanitizeRow(std::span<const float> from, std::span<float> to) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  constexpr size_t kPiece = 64;
+  size_t begin = 0;
+  for (; begin + kPiece <= from.size(); begin += kPiece) {
+    for (size_t i = begin; i < begin + kPiece; ++i) {
+      const float value = from[i];
+      const float capped = value < kMost ? value : kMost;
+      to[i] = value == value ? capped : kLogitNone;
+    }
+  }
+  for (; begin < from.size(); ++begin) to[begin] = Sanitize(from[begin]);
 }
 
 }  // namespace kvant

@@ -225,8 +225,10 @@ KVANT_API kvant_status kvant_template_tokens(const kvant_template* chat_template
 }
 #endif
 
+// clang-format off: conversations need the two others
 #include "kvant/kvant_conversation.h"
 #include "kvant/kvant_generate.h"
 #include "kvant/kvant_runner.h"
+// clang-format on
 
 #endif  // KVANT_KVANT_H_INCLUDED

@@ -5,10 +5,11 @@
 // A conversation and its forks belong to one thread at a time, as their runner does; only
 // kvant_conversation_cancel() may be called at any time from any thread. A conversation may outlive
 // the objects that it was made from.
+#include "kvant/kvant.h"  // first: it includes all parts in their order
+
 #ifndef KVANT_KVANT_CONVERSATION_H_INCLUDED
 #define KVANT_KVANT_CONVERSATION_H_INCLUDED
 
-#include "kvant/kvant.h"
 #include "kvant/kvant_generate.h"
 #include "kvant/kvant_runner.h"
 

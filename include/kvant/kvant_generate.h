@@ -3,10 +3,10 @@
 // likeliest texts.
 //
 // A sampler, a batch and a search may outlive the objects that they were made from.
+#include "kvant/kvant.h"  // first: it includes all parts in their order
+
 #ifndef KVANT_KVANT_GENERATE_H_INCLUDED
 #define KVANT_KVANT_GENERATE_H_INCLUDED
-
-#include "kvant/kvant.h"
 
 #ifdef __cplusplus
 extern "C" {

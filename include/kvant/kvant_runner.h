@@ -4,10 +4,10 @@
 // A step that is refused (KVANT_INVALID, KVANT_CONTEXT_FULL, KVANT_OUT_OF_MEMORY) changes nothing;
 // one that is cancelled keeps the passes that were complete: kvant_sequence_length() tells. The
 // bits of a sequence do not depend on what it shares a step with.
+#include "kvant/kvant.h"  // first: it includes all parts in their order
+
 #ifndef KVANT_KVANT_RUNNER_H_INCLUDED
 #define KVANT_KVANT_RUNNER_H_INCLUDED
-
-#include "kvant/kvant.h"
 
 #ifdef __cplusplus
 extern "C" {

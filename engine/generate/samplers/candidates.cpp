@@ -28,7 +28,7 @@ Candidates::Candidates(size_t vocab, size_t list_max) : row_(vocab) {
 }
 
 void Candidates::Start(std::span<const float> logits) {
-  std::transform(logits.begin(), logits.end(), row_.begin(), Sanitize);
+  SanitizeRow(logits, row_);
   is_list_ = false;
   list_.clear();
   sorted_ = 0;
