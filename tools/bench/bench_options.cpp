@@ -198,7 +198,6 @@ Status ParseModels(const CommandLine& line, const Texts& texts, BenchOptions* op
                          line.positionals().end());
   for (std::string& model : options->models) {
     if (model.empty()) return MakeError(ErrorCode::kInvalid, "the name of the model is empty");
-    KVANT_ASSIGN(model, FindModel(model));
   }
   for (const std::string& text : texts.synthetic) {
     for (const std::string& part : SplitList(text)) {
@@ -219,6 +218,7 @@ Status ParseModels(const CommandLine& line, const Texts& texts, BenchOptions* op
                      "no model given: name a GGUF file, as in 'kvant bench model.gguf', or "
                      "--synthetic 1b");
   }
+  for (std::string& model : options->models) KVANT_ASSIGN(model, FindModel(model));
   return {};
 }
 
