@@ -545,7 +545,7 @@ static void Conversations(const kvant_model* model) {
   OK(kvant_template_named(model, "chatml", &chatml));
   BAD(kvant_conversation_options_default(NULL, sizeof options));
   OK(kvant_conversation_options_default(&options, sizeof options));
-  BAD_FOR(kvant_conversation_open(model, NULL, NULL, NULL, &talk), "no chat template");
+  BAD_FOR(kvant_conversation_open(model, NULL, NULL, NULL, &talk), "expected a chat template");
   BAD(kvant_conversation_open(NULL, NULL, chatml, NULL, &talk));
   BAD(kvant_conversation_open(model, NULL, chatml, NULL, NULL));
   BAD(kvant_conversation_new(NULL, chatml, NULL, &talk));

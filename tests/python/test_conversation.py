@@ -141,7 +141,7 @@ class Refusals(unittest.TestCase):
                               ("both", {"sampling": kvant.SamplingOptions()})):
             with self.assertRaisesRegex(kvant.InvalidError, name):
                 chat(**options)
-        with self.assertRaisesRegex(kvant.InvalidError, "no chat template"):
+        with self.assertRaisesRegex(kvant.NotSupportedError, "expected a chat template"):
             kvant.Conversation(model())
         talk = chat()
         talk.close()

@@ -300,8 +300,9 @@ void ChatTalk::After(const AnswerReport& report) {
 
 void ChatTalk::ShowGauge(const AnswerReport& report) {
   // The last token of an answer that fills the context has no room in it.
-  const int64_t tokens = std::min(
-      report.shifted ? conversation_->held_tokens() : report.conversation_tokens, conversation_->context());
+  const int64_t tokens =
+      std::min(report.shifted ? conversation_->held_tokens() : report.conversation_tokens,
+               conversation_->context());
   ShowLine(fmt::format(
       "{} {}/{}  new {}{}  kept {}  answer {}{}", GaugeText(tokens, conversation_->context()),
       tokens, conversation_->context(), report.processed_tokens,

@@ -166,7 +166,7 @@ class Product {
                      part * static_cast<double>(piece.tokens.end - piece.tokens.begin));
   }
 
-  // What the operands' adapters read beside the activations.
+  // The value that the operands' adapters read beside the activations, if there are any.
   std::vector<ValueId> LowRanks() const {
     for (const MatMulOperand& operand : operands_) {
       if (operand.low != kNoValue) return {operand.low};

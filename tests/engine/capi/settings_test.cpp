@@ -51,7 +51,7 @@ class SessionSettings : public testing::Test {
   }
   void TearDown() override { kvant_model_free(in_c_); }
 
-  // What C says to the options; "" if nothing.
+  // The message of C about the options; "" if there is none.
   std::string MessageInC(const kvant_runner_options& options) {
     kvant_memory_plan plan;
     plan.struct_size = sizeof(plan);
