@@ -19,6 +19,7 @@ kvant_sampling_options SamplingInC(const SamplingOptions& options) {
   kvant_sampling_options out = {};
   out.struct_size = sizeof(out);
   VisitSettings([&](const SamplerSetting& setting) { setting.CopyToC(options, out); });
+  out.min_keep = options.min_keep;
   return out;
 }
 
@@ -37,6 +38,7 @@ Result<SamplingOptions> ReadSampling(const kvant_sampling_options* given) {
   KVANT_ASSIGN(const auto in, ReadStruct(given, SamplingInC({}), "sampling options"));
   SamplingOptions out;
   VisitSettings([&](const SamplerSetting& setting) { setting.CopyFromC(in, out); });
+  out.min_keep = in.min_keep;
   if (in.samplers != nullptr) {
     KVANT_ASSIGN(out.samplers, ParseSamplers(in.samplers));
   }

@@ -47,13 +47,13 @@ struct SessionSetting {
   std::string_view name;  // of the field in C and Python: "state_log"; messages have blanks
   Field field;
 
-  // The values that it may have, for messages: {0} and {1} are these bounds. "": all of its type.
+  // The range in messages has {0} and {1} for these bounds; where it is "" any value will do.
   int64_t min = std::numeric_limits<int64_t>::min();
   int64_t max = std::numeric_limits<int64_t>::max();
   std::string_view range = "";
 
   SessionTopic topic = SessionTopic::kNone;
-  // The names on the command line: "-t,--threads". Flags set the opposite of the default.
+  // The spellings on the command line: "-t,--threads". A flag sets the opposite of the default.
   std::string_view flags = "";
   std::string_view type = "N";     // of the value, in the help
   std::string_view help = "";      // "": the command line composes it

@@ -22,7 +22,7 @@ constexpr const char* kNoModel = "no-such-model.gguf";
 constexpr int64_t kWholeMax = int64_t{1} << 30;  // numbers that may be typed, where there is no
 constexpr double kRealMax = 1e6;                 // narrower range
 
-// The messages of the program about each spelling of an option with this value.
+// The program's answers to each spelling of an option with this value.
 std::vector<std::string> Answers(std::string_view flags, const std::string& value) {
   std::vector<std::string> out;
   while (!flags.empty()) {

@@ -2,6 +2,7 @@
 // fields that travel to C and back; no field without a row.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -220,10 +221,36 @@ TEST(SamplerSettings, TravelToCAndBack) {
           setting.value);
     }
   }
-  // Chain, breakers, biases and seed have no row; in C seven fields and the size have none.
+  // Chain, breakers, biases, seed and min_keep have no row; in C eight fields and the size have
+  // none.
   const auto rows = static_cast<size_t>(number);
-  EXPECT_EQ(rows, CountFields<SamplingOptions>() - 4);
-  EXPECT_EQ(rows, CountFields<kvant_sampling_options>() - 8);
+  EXPECT_EQ(rows, CountFields<SamplingOptions>() - 5);
+  EXPECT_EQ(rows, CountFields<kvant_sampling_options>() - 9);
+}
+
+// min_keep has no row: top-p keeps the likeliest token alone, or as many as C asks for.
+TEST(SamplerSettings, MinKeepArrivesFromC) {
+  kvant_sampling_options options;
+  kvant_sampling_options_default(&options, sizeof(options));
+  EXPECT_EQ(options.min_keep, SamplingOptions().min_keep);
+  options.top_p = 0.01f;
+  options.min_p = 0;
+  options.temperature = 1;
+  options.has_seed = 1;
+  const std::vector<float> logits = {2, 1.9f, 1.8f, 1.7f};
+  for (const int32_t kept : {0, 3}) {
+    options.min_keep = kept;
+    kvant_sampler* sampler = nullptr;
+    ASSERT_EQ(kvant_sampler_new(nullptr, 4, &options, &sampler), KVANT_OK);
+    std::set<kvant_token> drawn;
+    for (int i = 0; i < 100; ++i) {
+      kvant_token token = -1;
+      ASSERT_EQ(kvant_sampler_sample(sampler, logits.data(), logits.size(), &token), KVANT_OK);
+      drawn.insert(token);
+    }
+    EXPECT_EQ(drawn.size(), static_cast<size_t>(std::max(kept, 1)));
+    kvant_sampler_free(sampler);
+  }
 }
 
 }  // namespace
