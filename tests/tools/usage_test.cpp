@@ -58,7 +58,7 @@ TEST(Usage, HelpShowsLlamaCppsDefaults) {
   for (size_t at; (at = help.find("\n                 ")) != std::string::npos;) {
     help.replace(at, help.find_first_not_of(" \n", at) - at, " ");  // undo the line breaks
   }
-  for (const char* text : {"samplers leave (default: 0.8)", "0 is all (default: 40)",
+  for (const char* text : {"likeliest token (default: 0.8)", "0 is all (default: 40)",
                            "1 is all (default: 0.95)", "0 is all (default: 0.05)"}) {
     EXPECT_THAT(help, HasSubstr(text));
   }

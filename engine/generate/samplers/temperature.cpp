@@ -68,11 +68,11 @@ class DynamicTemperatureStage final : public CopiedStage<DynamicTemperatureStage
 };
 
 constexpr SamplerSetting kTemperatureSettings[] = {
-    {"temperature", "--temp,--temperature", "temp", &SamplingOptions::temperature, -kSamplerRealMax,
-     kSamplerRealMax, "a finite number",
+    {"temperature", "--temp,--temperature", "temp", KVANT_SAMPLER_NUMBER(temperature),
+     -kSamplerRealMax, kSamplerRealMax, "a finite number",
      "Temperature; of the tokens that the other samplers leave, 0 takes the likeliest token"},
-    {"dynatemp-range", "--dynatemp-range", "", &SamplingOptions::dynatemp_range, 0, kSamplerRealMax,
-     "0 or more",
+    {"dynatemp-range", "--dynatemp-range", "", KVANT_SAMPLER_NUMBER(dynatemp_range), 0,
+     kSamplerRealMax, "0 or more",
      "Raise and lower the temperature by up to this much, depending on the entropy of the tokens; "
      "0 is off"},
     {"dynatemp-exp", "--dynatemp-exp", "", KVANT_SAMPLER_NUMBER(dynatemp_exponent), 0,
