@@ -218,7 +218,9 @@ Status ParseModels(const CommandLine& line, const Texts& texts, BenchOptions* op
                      "no model given: name a GGUF file, as in 'kvant bench model.gguf', or "
                      "--synthetic 1b");
   }
-  for (std::string& model : options->models) KVANT_ASSIGN(model, FindModel(model));
+  for (std::string& model : options->models) {
+    KVANT_ASSIGN(model, FindModel(model));
+  }
   return {};
 }
 
