@@ -42,7 +42,8 @@ struct KernelTable;
 
 namespace kvant::kv {
 class PassView;
-}
+class RowBlocks;
+}  // namespace kvant::kv
 
 namespace kvant::graph {
 
@@ -146,6 +147,8 @@ struct PassContext {
   kv::PassView* kv = nullptr;  // null: attention recomputes keys and values of the whole sequence
   DeviceAttention* device = nullptr;  // of the layers whose blocks are a device's; null: none
   UncachedSource* source = nullptr;   // without a cache; null: there is no source
+  // Has the rows whose ids are behind the vocabulary; null: there are none.
+  const kv::RowBlocks* row_blocks = nullptr;
   std::span<const RopeAngles> ropes;  // in the order of Plan::ropes
   std::byte* scratch = nullptr;       // scratch_bytes for each thread; zeros before the first pass
   size_t scratch_bytes = 0;           // Plan::ScratchBytes

@@ -19,7 +19,7 @@ std::span<const TokenId> BlockOf(std::span<const TokenId> tokens, int64_t number
 
 }  // namespace
 
-PrefixIndex::PrefixIndex(Cache& cache) : cache_(cache) {
+PrefixIndex::PrefixIndex(Cache& cache, RowBlocks* rows) : cache_(cache), rows_(rows) {
   for (const GroupId group : cache_.group_ids()) {
     states_max_ = std::max(states_max_, cache_.shape(group).checkpoints * cache_.sequences());
   }
@@ -109,6 +109,7 @@ PrefixIndex::Node PrefixIndex::NewChild(Place place, std::span<const TokenId> bl
   entry.source = place.source;
   entry.children = 0;
   std::copy(block.begin(), block.end(), entry.tokens.begin());
+  if (rows_ != nullptr) rows_->AddReferences(block);
   entry.hash = HashOf(place, block);
   for (const GroupId group : cache_.group_ids()) {
     if (cache_.policy(group).holds() != Holds::kPositions) {
@@ -192,6 +193,12 @@ int PrefixIndex::references(GroupId group, BlockId block) const {
   return count;
 }
 
+void PrefixIndex::ListTokens(std::vector<std::span<const TokenId>>& lists) const {
+  for (const Entry& entry : entries_) {
+    if (!entry.ids.empty()) lists.push_back(entry.tokens);
+  }
+}
+
 bool PrefixIndex::GiveUpLeaf() {
   if (leaves_.empty()) return false;
   const Node node = leaves_.begin()->second;
@@ -206,6 +213,7 @@ bool PrefixIndex::GiveUpLeaf() {
   by_hash_.erase(
       std::find_if(begin, end, [node](const auto& item) { return item.second == node; }));
   entry.ids.clear();
+  if (rows_ != nullptr) rows_->Release(entry.tokens);
   unused_.push_back(node);
   if (entry.parent != kRoot) {
     Entry& above = entries_[static_cast<size_t>(entry.parent)];

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "engine/kv/kv_cache.h"
+#include "engine/kv/row_blocks.h"
 #include "kvant/token_id.h"
 
 namespace kvant::kv {
@@ -29,8 +30,10 @@ enum class States : uint8_t { kLeftOut, kAdded };
 
 class PrefixIndex {
  public:
-  // The cache must outlive the index. Whoever has both lets the cache ask the index for blocks.
-  explicit PrefixIndex(Cache& cache);
+  // The cache and the rows must outlive the index. Whoever has both lets the cache ask the index
+  // for blocks. Nodes hold the rows among their tokens: an image that comes again gets the same ids
+  // and is found. `rows` may be null, where there are none.
+  explicit PrefixIndex(Cache& cache, RowBlocks* rows = nullptr);
   PrefixIndex(const PrefixIndex&) = delete;
   PrefixIndex& operator=(const PrefixIndex&) = delete;
 
@@ -50,6 +53,9 @@ class PrefixIndex {
 
   // How many references to the block the index holds.
   int references(GroupId group, BlockId block) const;
+
+  // Adds the tokens of every node to `lists`; they are valid until the index changes.
+  void ListTokens(std::vector<std::span<const TokenId>>& lists) const;
 
   int64_t blocks() const { return static_cast<int64_t>(by_hash_.size()); }
 
@@ -84,6 +90,7 @@ class PrefixIndex {
   void DropStates(Entry& entry);
 
   Cache& cache_;
+  RowBlocks* rows_;
   std::vector<Entry> entries_;
   std::vector<Node> unused_;
   std::unordered_multimap<uint64_t, Node> by_hash_;

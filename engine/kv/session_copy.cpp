@@ -36,6 +36,9 @@ class SessionCopier {
         status = CopySource(*source.holder, out.sources.back());
       }
     }
+    for (const std::span<const float> rows : session.row_blocks) {
+      out.row_blocks.emplace_back(rows.begin(), rows.end());
+    }
     for (const SavedSequence& sequence : session.sequences) {
       if (status.ok()) status = CopySequence(sequence, out.sequences.emplace_back());
     }

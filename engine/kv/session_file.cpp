@@ -57,7 +57,7 @@ void PutBlock(SectionWriter& out, const Cache& cache, GroupId group, BlockId blo
 // ---- Header -------------------------------------------------------------------------------------
 
 uint32_t SessionVersion(const Cache& cache) {
-  return cache.source() > 0 ? kSessionVersionOfSources : kSessionVersion;
+  return HasSources(cache) ? kSessionVersionOfSources : kSessionVersion;
 }
 
 std::array<int32_t, 8> SessionShape(const GroupShape& shape) {
@@ -82,15 +82,16 @@ void PutShape(SectionWriter& out, const GroupShape& shape) {
 Status PutHeader(SectionWriter& out, uint64_t fingerprint, const Cache& cache,
                  const SavedSession& session) {
   out.PutBytes(kSessionMagic.data(), kSessionMagic.size());
-  out.Put(SessionVersion(cache));
+  out.Put(session.row_blocks.empty() ? SessionVersion(cache) : kSessionVersionOfRows);
   out.Put(static_cast<uint32_t>(cache.groups()));
   out.Put(fingerprint);
   for (const GroupId group : cache.group_ids()) PutShape(out, cache.shape(group));
   out.Put(static_cast<uint32_t>(session.sequences.size()));
-  if (SessionVersion(cache) == kSessionVersionOfSources) {
+  if (HasSources(cache)) {
     out.Put(static_cast<uint32_t>(session.sources.size()));
     out.Put(static_cast<uint8_t>(session.source_rows));
   }
+  if (!session.row_blocks.empty()) out.Put(static_cast<uint32_t>(session.row_blocks.size()));
   return out.End();
 }
 
@@ -121,7 +122,7 @@ void PutSequence(SectionWriter& out, const Cache& cache, const SavedSequence& se
   out.Put(kv.length);
   out.Put(static_cast<uint8_t>((sequence.logits.empty() ? 0 : kSessionHasLogits) |
                                (sequence.given_by_tokens ? kSessionGivenByTokens : 0)));
-  if (SessionVersion(cache) == kSessionVersionOfSources) out.Put(sequence.source);
+  if (HasSources(cache)) out.Put(sequence.source);
   out.Put(static_cast<uint32_t>(kv.pruned.size()));
   for (const PositionRange& range : kv.pruned) {
     out.Put(range.begin);
@@ -179,12 +180,17 @@ Status PutSourceRows(SectionWriter& out, const Cache& cache, const Sequence& hol
 
 }  // namespace
 
-Status WriteSessionFile(const std::string& path, uint64_t fingerprint, const Cache& cache,
+Status WriteSessionFile(const std::string& path, const SessionModel& model, const Cache& cache,
                         const SavedSession& session) {
   KVANT_ASSIGN(OutputFile file, OutputFile::Create(path));
   SectionWriter out(file);
-  KVANT_TRY(PutHeader(out, fingerprint, cache, session));
+  KVANT_TRY(PutHeader(out, model.fingerprint, cache, session));
   for (const SavedSource& source : session.sources) KVANT_TRY(PutSource(out, cache, source));
+  for (const std::span<const float> block : session.row_blocks) {
+    out.Put(std::ssize(block) / model.row_dim);
+    out.PutBytes(block.data(), block.size_bytes());
+    KVANT_TRY(out.End());
+  }
   IdVector<GroupId, SavedBlocks> blocks(cache.groups());
   for (const SavedSequence& sequence : session.sequences) {
     PutSequence(out, cache, sequence, blocks);

@@ -99,37 +99,49 @@ Status SessionReader::CheckHeader(Counts* counts) {
   KVANT_TRY(in_.GetBytes(magic.data(), magic.size()));
   if (magic != kSessionMagic) return in_.Corrupt("it does not begin like one");
   KVANT_TRY(in_.Get(&version));
-  if (version != kSessionVersion && version != kSessionVersionOfSources) {
+  if (version < kSessionVersion || version > kSessionVersionOfRows) {
     return MakeError(ErrorCode::kNotSupported,
-                     "{}: session file: expected version {} or {}, found {}", in_.path(),
-                     kSessionVersion, kSessionVersionOfSources, version);
+                     "{}: session file: expected version {} to {}, found {}", in_.path(),
+                     kSessionVersion, kSessionVersionOfRows, version);
   }
   KVANT_TRY(in_.Get(&groups));
   KVANT_TRY(in_.Get(&model));
-  if (model != fingerprint_) {
+  if (model != model_.fingerprint) {
     return MakeError(ErrorCode::kNotSupported, "{}: session file: saved with another model",
                      in_.path());
   }
-  if (version != SessionVersion(cache_)) {
-    return in_.Corrupt(fmt::format("version: expected {} for this model, found {}",
-                                   SessionVersion(cache_), version));
-  }
+  KVANT_TRY(CheckVersion(version));
   if (groups != static_cast<uint32_t>(cache_.groups())) {
     return in_.Corrupt(fmt::format("groups: expected {}, found {}", cache_.groups(), groups));
   }
   for (const GroupId group : cache_.group_ids()) KVANT_TRY(CheckShape(group));
-  KVANT_TRY(GetCounts(counts));
+  KVANT_TRY(GetCounts(version, counts));
   KVANT_TRY(in_.End("header"));
   if (counts->sequences <= cache_.sequences()) return {};
   return MakeError(ErrorCode::kOutOfMemory, "{}: session file: found {}, but there is room for {}",
                    in_.path(), Counted(counts->sequences, "sequence"), cache_.sequences());
 }
 
-Status SessionReader::GetCounts(Counts* counts) {
+Status SessionReader::CheckVersion(uint32_t version) const {
+  const bool takes_rows = model_.row_dim > 0;
+  if (version == SessionVersion(cache_)) return {};
+  if (version == kSessionVersionOfRows && takes_rows) return {};
+  return in_.Corrupt(
+      fmt::format("version: expected {}{} for this model, found {}", SessionVersion(cache_),
+                  takes_rows ? fmt::format(" or {}", kSessionVersionOfRows) : "", version));
+}
+
+Status SessionReader::GetCounts(uint32_t version, Counts* counts) {
   KVANT_TRY(in_.Get(&counts->sequences));
-  if (!has_sources()) return {};
-  KVANT_TRY(in_.Get(&counts->sources));
-  KVANT_TRY(in_.Get(&counts->source_rows));
+  if (HasSources(cache_)) {
+    KVANT_TRY(in_.Get(&counts->sources));
+    KVANT_TRY(in_.Get(&counts->source_rows));
+  }
+  if (version == kSessionVersionOfRows) {
+    const size_t least = sizeof(int64_t) + static_cast<size_t>(model_.row_dim) * sizeof(float);
+    KVANT_TRY(in_.GetCount("row blocks", least, &counts->row_blocks));
+    if (counts->row_blocks == 0) return in_.Corrupt("row blocks: expected 1 or more, found 0");
+  }
   if (counts->sources > counts->sequences) {
     return in_.Corrupt(fmt::format("sources of {} sequences: expected at most as many, found {}",
                                    counts->sequences, counts->sources));
@@ -159,69 +171,6 @@ Status SessionReader::CheckShape(GroupId group) {
     }
   }
   return {};
-}
-
-// ---- Sources ------------------------------------------------------------------------------------
-
-Status SessionReader::GetSource(LoadedSource* source) {
-  uint8_t kind = 0;
-  int64_t positions = 0;
-  uint64_t size = 0;
-  uint64_t hash = 0;
-  const std::byte* input = nullptr;
-  KVANT_TRY(in_.Get(&kind));
-  if (kind != static_cast<uint8_t>(SourceKind::kTokens) &&
-      kind != static_cast<uint8_t>(SourceKind::kFrames)) {
-    return in_.Corrupt(fmt::format("source: expected kind 1 or 2, found {}", kind));
-  }
-  source->kind = static_cast<SourceKind>(kind);
-  KVANT_TRY(in_.Get(&positions));
-  KVANT_TRY(in_.Get(&size));
-  if (size > in_.left() || size % sizeof(float) != 0) {
-    return in_.Corrupt(
-        fmt::format("source: expected an input of at most {} bytes, a multiple of {}, found {}",
-                    in_.left(), sizeof(float), size));
-  }
-  KVANT_TRY(in_.GetSpan(size, &input));
-  KVANT_TRY(in_.Get(&hash));
-  KVANT_TRY(in_.End("source"));
-  source->input.assign(input, input + size);
-  if (hash != XXH64(input, size, 0)) {
-    return in_.Corrupt(fmt::format("source: expected the hash {:016x} of its input, found {:016x}",
-                                   XXH64(input, size, 0), hash));
-  }
-  const auto made = check_source_(source->kind, source->input);
-  if (!made.ok()) return in_.Corrupt(made.error().message);
-  if (*made != positions) {
-    return in_.Corrupt(
-        fmt::format("source: expected the {} positions of its input, found {}", *made, positions));
-  }
-  positions_.push_back(positions);
-  return {};
-}
-
-// Blocks are taken from the cache here, after all tables have been checked.
-Status SessionReader::GetSourceRows(int64_t positions, LoadedSource* source) {
-  KVANT_ASSIGN(Source rows, cache_.NewSource(positions));
-  cache_.EndEncoding(rows);
-  source->rows = std::move(rows);
-  for (const GroupId group : cache_.group_ids()) {
-    for (const TableEntry& entry : source->rows->tables[group].entries) {
-      const int64_t left = positions - entry.number * kBlockTokens;
-      KVANT_TRY(GetBlock(group, entry.id, std::min(left, kBlockTokens)));
-    }
-  }
-  return {};
-}
-
-// A sequence with tokens has a source: what it holds depends on it.
-Status SessionReader::GetSourceNumber(LoadedSequence* sequence) {
-  if (!has_sources()) return {};
-  KVANT_TRY(in_.Get(&sequence->source));
-  const uint32_t least = sequence->kv.length > 0 ? 1 : 0;
-  if (sequence->source >= least && sequence->source <= positions_.size()) return {};
-  return in_.Corrupt(fmt::format("source of {} tokens: expected a number from {} to {}, found {}",
-                                 sequence->kv.length, least, positions_.size(), sequence->source));
 }
 
 // ---- Sequences ----------------------------------------------------------------------------------
@@ -254,7 +203,7 @@ Status SessionReader::GetSequence(LoadedSequence* sequence) {
   KVANT_TRY(GetTokens(length, &sequence->tokens));
   if (has_logits) {
     const std::byte* logits = nullptr;
-    const size_t count = static_cast<size_t>(vocab_);
+    const size_t count = static_cast<size_t>(model_.vocab);
     KVANT_TRY(in_.GetSpan(count * sizeof(float), &logits));
     sequence->logits.resize(count);
     std::memcpy(sequence->logits.data(), logits, count * sizeof(float));
@@ -293,9 +242,9 @@ Status SessionReader::GetTokens(int64_t length, std::vector<TokenId>* tokens) {
   tokens->resize(count);
   if (count > 0) std::memcpy(tokens->data(), ids, count * sizeof(TokenId));
   for (const TokenId id : *tokens) {
-    if (id < 0 || id >= vocab_) {
+    if (id < 0 || id >= ids_end_) {
       return in_.Corrupt(
-          fmt::format("token: expected an id from 0 to {}, found {}", vocab_ - 1, id));
+          fmt::format("token: expected an id from 0 to {}, found {}", ids_end_ - 1, id));
     }
   }
   return {};
@@ -426,6 +375,9 @@ Result<LoadedSession> SessionReader::Read() {
   for (uint32_t i = 0; i < counts.sources; ++i) {
     KVANT_TRY(GetSource(&session.sources.emplace_back()));
   }
+  for (uint32_t i = 0; i < counts.row_blocks; ++i) {
+    KVANT_TRY(GetRowBlock(&session.row_blocks.emplace_back()));
+  }
   for (uint32_t i = 0; i < counts.sequences; ++i) {
     LoadedSequence& sequence = session.sequences.emplace_back();
     sequence.kv = cache_.NewSequence();
@@ -449,11 +401,11 @@ Result<LoadedSession> SessionReader::Read() {
   return status.error();
 }
 
-Result<LoadedSession> ReadSessionFile(const std::string& path, uint64_t fingerprint, int64_t vocab,
+Result<LoadedSession> ReadSessionFile(const std::string& path, const SessionModel& model,
                                       const SourceCheck& check_source, Cache& cache) {
   KVANT_ASSIGN(const MappedFile file, MappedFile::Open(path));
   KVANT_ASSIGN(LoadedSession session,
-               SessionReader(file.bytes(), path, fingerprint, vocab, check_source, cache).Read());
+               SessionReader(file.bytes(), path, model, check_source, cache).Read());
   cache.Settle();
   const Status stored = cache.status();
   if (stored.ok()) return session;

@@ -15,13 +15,13 @@ namespace kvant::kv {
 class SessionReader {
  public:
   // `path` names the file in messages.
-  SessionReader(std::span<const std::byte> bytes, const std::string& path, uint64_t fingerprint,
-                int64_t vocab, const SourceCheck& check_source, Cache& cache)
+  SessionReader(std::span<const std::byte> bytes, const std::string& path,
+                const SessionModel& model, const SourceCheck& check_source, Cache& cache)
       : in_(bytes, path),
-        fingerprint_(fingerprint),
-        vocab_(vocab),
+        model_(model),
         check_source_(check_source),
-        cache_(cache) {}
+        cache_(cache),
+        ids_end_(model.vocab) {}
 
   Result<LoadedSession> Read();
 
@@ -36,11 +36,12 @@ class SessionReader {
     uint32_t sequences = 0;
     uint32_t sources = 0;
     uint8_t source_rows = 0;
+    uint32_t row_blocks = 0;
   };
 
-  bool has_sources() const { return SessionVersion(cache_) == kSessionVersionOfSources; }
   Status CheckHeader(Counts* counts);
-  Status GetCounts(Counts* counts);
+  Status CheckVersion(uint32_t version) const;
+  Status GetCounts(uint32_t version, Counts* counts);
   Status CheckShape(GroupId group);
   Status GetSequence(LoadedSequence* sequence);
   Status GetPruned(Sequence* kv);
@@ -50,16 +51,17 @@ class SessionReader {
   Status GetEntry(GroupId group, int64_t number, int64_t rows, BlockTable* table);
   Status GetSource(LoadedSource* source);
   Status GetSourceNumber(LoadedSequence* sequence);
+  Status GetRowBlock(std::vector<float>* rows);
   Status GetBlocks();
   Status GetSourceRows(int64_t positions, LoadedSource* source);
   Status GetBlock(GroupId group, BlockId block, int64_t rows);
   void Connect(std::vector<LoadedSequence>& sequences);
 
   SectionReader in_;
-  uint64_t fingerprint_;
-  int64_t vocab_;
+  SessionModel model_;
   const SourceCheck& check_source_;
   Cache& cache_;
+  int64_t ids_end_;                                   // ids of tokens and of rows are below it
   IdVector<GroupId, std::vector<FileBlock>> wanted_;  // in the order of the file
   IdVector<GroupId, std::vector<BlockId>> taken_;     // for as many of them
   std::vector<int64_t> positions_;                    // of each source

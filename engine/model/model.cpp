@@ -131,6 +131,12 @@ int64_t Model::context_length() const { return spec_->context_train; }
 
 int32_t Model::vocab_size() const { return static_cast<int32_t>(spec_->vocab); }
 
+int64_t Model::row_dim() const {
+  if (!has_decoder()) return 0;
+  const arch::Stack& decoder = spec_->stacks.front();
+  return decoder.layer_inputs.has_value() ? 0 : decoder.dim;
+}
+
 uint64_t Model::Fingerprint() const {
   constexpr int64_t kSample = 4096;
   const std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> state(XXH64_createState(),

@@ -9,6 +9,7 @@
 
 #include "base/thread_pool.h"
 #include "engine/kv/kv_cache.h"
+#include "engine/kv/row_blocks.h"
 #include "kvant/runner.h"
 
 namespace kvant::run {
@@ -19,7 +20,8 @@ struct Core {
       : model(std::move(model_in)),
         options(resolved),
         places(std::move(places_in)),
-        team(resolved.threads, places) {}
+        team(resolved.threads, places),
+        row_blocks(model->vocab_size(), model->row_dim()) {}
 
   // Puts weights and cache on the nodes of the places. Executor::Prepare places the memory of
   // passes.
@@ -37,8 +39,9 @@ struct Core {
   ThreadPool team;
   std::shared_ptr<kv::DeviceSpace> device;  // null: nothing is offloaded
   std::optional<kv::Cache> cache;           // none: every pass computes whole sequences again
-  bool threads_chosen_here = false;         // the caller asked for no number of threads
-  RunnerStats counters;                     // only what passes and rewinds count; the rest stays 0
+  kv::RowBlocks row_blocks;
+  bool threads_chosen_here = false;  // the caller asked for no number of threads
+  RunnerStats counters;              // only what passes and rewinds count; the rest stays 0
   Runner::LogSink log;
 };
 

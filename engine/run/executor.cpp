@@ -56,6 +56,7 @@ Status Executor::Prepare() {
   pass_.value_offsets = layout_.value_offsets;
   pass_.values = plan.values();
   pass_.ropes = ropes_;
+  pass_.row_blocks = &core_.row_blocks;
   pass_.scratch = scratch_.data();
   pass_.shared = shared_.bytes();
   pass_.arrivals = arrivals_;

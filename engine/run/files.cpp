@@ -1,6 +1,7 @@
 // Sequences on disk (format: engine/kv/session_file.h), and their way from one runner to another.
 #include <algorithm>
 #include <cstring>
+#include <list>
 #include <map>
 #include <optional>
 #include <utility>
@@ -48,14 +49,63 @@ Status RestoreSources(const std::string& path, run::Sources& sources,
   return {};
 }
 
+// The row blocks of a file, in the order in which tokens mention them first.
+class SavedRows {
+ public:
+  SavedRows(const kv::RowBlocks& blocks, TokenId vocab) : blocks_(blocks), next_(vocab) {}
+
+  // The tokens of a sequence with the ids that their rows have in the file.
+  std::span<const TokenId> Renumber(std::span<const TokenId> tokens) {
+    const auto row =
+        std::ranges::find_if(tokens, [&](TokenId id) { return blocks_.Find(id) != nullptr; });
+    if (row == tokens.end()) return tokens;
+    std::vector<TokenId>& renumbered = tokens_.emplace_back(tokens.begin(), tokens.end());
+    for (TokenId& id : renumbered) {
+      if (blocks_.Find(id) != nullptr) id = InFile(id);
+    }
+    return renumbered;
+  }
+
+  std::span<const std::span<const float>> contents() const { return contents_; }
+
+ private:
+  TokenId InFile(TokenId id) {
+    const kv::RowBlocks::Block block = blocks_.BlockOf(id);
+    const auto [place, added] = firsts_.emplace(block.first, next_);
+    if (added) {
+      contents_.push_back(block.rows);
+      next_ += static_cast<TokenId>(std::ssize(block.rows) / blocks_.dim());
+    }
+    return place->second + (id - block.first);
+  }
+
+  const kv::RowBlocks& blocks_;
+  TokenId next_;
+  std::map<TokenId, TokenId> firsts_;  // of blocks in the file, by those in the runner
+  std::vector<std::span<const float>> contents_;
+  std::list<std::vector<TokenId>> tokens_;
+};
+
+kv::SessionModel SessionModelOf(const Model& model) {
+  return {model.Fingerprint(), model.vocab_size(), model.row_dim()};
+}
+
 // The form in which sequences are saved; it refers to them.
 struct Contents {
+  Contents(const kv::RowBlocks& blocks, TokenId vocab) : rows(blocks, vocab) {}
+
+  kv::SavedSession Session(SourceRows source_rows) const {
+    return {sources, source_rows == SourceRows::kSaved, sequences, rows.contents()};
+  }
+
   std::vector<kv::SavedSource> sources;
   std::vector<kv::SavedSequence> sequences;
+  SavedRows rows;
 };
 
 Result<Contents> ContentsOf(const run::Engine& engine, std::span<const SequenceId> ids) {
-  Contents out;
+  const run::Core& core = *engine.core;
+  Contents out(core.row_blocks, core.model->vocab_size());
   std::map<uint64_t, uint32_t> numbers;  // of sources in `out`, by those in the runner
   for (const SequenceId id : ids) {
     KVANT_ASSIGN(const run::SequenceState* const state, engine.sequences->Get(id));
@@ -70,35 +120,66 @@ Result<Contents> ContentsOf(const run::Engine& engine, std::span<const SequenceI
       if (added) out.sources.push_back(SavedSourceOf(*state->source, state->kv));
       number = place->second;
     }
-    out.sequences.push_back({&state->kv, state->tokens, engine.sequences->logits(*state),
+    out.sequences.push_back({&state->kv, out.rows.Renumber(state->tokens),
+                             engine.sequences->logits(*state),
                              state->origin == run::Origin::kTokens, number});
   }
   return out;
 }
 
-// Makes a new sequence of one that was loaded, of the source that is named.
-Result<SequenceId> TakeUp(run::Engine& engine, kv::LoadedSequence& loaded,
-                          std::span<const SourceId> source_ids) {
+// The sources and row blocks of a file as the runner has them, each held once.
+struct Restored {
+  std::vector<SourceId> sources;
+  std::vector<TokenId> row_blocks;  // the first id of each
+  std::vector<TokenId> rows;        // the id of each row of the file
+};
+
+Status TakeInputs(const std::string& path, run::Engine& engine, kv::LoadedSession& loaded,
+                  Restored* restored) {
+  KVANT_TRY(RestoreSources(path, *engine.sources, loaded.sources, &restored->sources));
+  kv::RowBlocks& blocks = engine.core->row_blocks;
+  for (const std::vector<float>& rows : loaded.row_blocks) {
+    const auto first = blocks.Add(rows);
+    if (!first.ok()) return MakeError(first.error().code, "{}: {}", path, first.error().message);
+    restored->row_blocks.push_back(*first);
+    for (int64_t i = 0; i < std::ssize(rows) / blocks.dim(); ++i) {
+      restored->rows.push_back(*first + static_cast<TokenId>(i));
+    }
+  }
+  return {};
+}
+
+Status GiveBack(run::Engine& engine, const Restored& restored) {
+  for (const SourceId id : restored.sources) KVANT_TRY(engine.sources->Free(id));
+  for (const TokenId first : restored.row_blocks) KVANT_TRY(engine.core->row_blocks.Free(first));
+  return {};
+}
+
+// Makes an empty state what a file has of a sequence.
+Status AdoptSaved(run::Engine& engine, const Restored& restored, kv::LoadedSequence& sequence,
+                  run::SequenceState& state) {
   run::Sequences& sequences = *engine.sequences;
-  KVANT_ASSIGN(const SequenceId id, sequences.New());
-  run::SequenceState& state = *sequences.Find(id);
-  std::swap(state.kv, loaded.kv);
-  if (loaded.source > 0) {
+  std::swap(state.kv, sequence.kv);
+  if (sequence.source > 0) {
     KVANT_ASSIGN(const run::SourceState* const source,
-                 engine.sources->Get(source_ids[loaded.source - 1]));
+                 engine.sources->Get(restored.sources[sequence.source - 1]));
     engine.core->cache->ShareSource(state.kv, source->kv);
     state.source = source->identity;
   }
-  state.tokens.assign(loaded.tokens.begin(), loaded.tokens.end());
+  const TokenId vocab = engine.core->model->vocab_size();
+  for (TokenId& id : sequence.tokens) {
+    if (id >= vocab) id = restored.rows[static_cast<size_t>(id - vocab)];
+  }
+  sequences.AddTokens(state, sequence.tokens);
   // The file does not tell an import from a prune.
-  state.origin = loaded.given_by_tokens ? run::Origin::kTokens : run::Origin::kPruned;
-  if (!loaded.logits.empty()) {
+  state.origin = sequence.given_by_tokens ? run::Origin::kTokens : run::Origin::kPruned;
+  if (!sequence.logits.empty()) {
     const run::LogitRows::Row row = sequences.rows().Take();
-    std::ranges::copy(loaded.logits, sequences.rows().values(row).begin());
+    std::copy(sequence.logits.begin(), sequence.logits.end(), sequences.rows().values(row).begin());
     sequences.SetLogits(state, row);
   }
   sequences.Remember(state);
-  return id;
+  return {};
 }
 
 // Makes sequences of all that was loaded, or none. `name` stands in messages for where it is from.
@@ -110,16 +191,18 @@ Result<std::vector<SequenceId>> TakeUpAll(run::Engine& engine, const std::string
     status = MakeError(ErrorCode::kOutOfMemory, "{}: {}, but there is room for {}", name,
                        Counted(loaded.sequences.size(), "sequence"), room);
   }
-  std::vector<SourceId> source_ids;
-  if (status.ok()) status = RestoreSources(name, *engine.sources, loaded.sources, &source_ids);
+  Restored restored;
+  if (status.ok()) status = TakeInputs(name, engine, loaded, &restored);
   std::vector<SequenceId> ids;
   if (status.ok()) {
     for (kv::LoadedSequence& sequence : loaded.sequences) {
-      KVANT_ASSIGN(ids.emplace_back(), TakeUp(engine, sequence, source_ids));  // there is room
+      KVANT_ASSIGN(const SequenceId id, engine.sequences->New());  // there is room
+      ids.push_back(id);
+      KVANT_TRY(AdoptSaved(engine, restored, sequence, *engine.sequences->Find(id)));
     }
   }
-  // From here on only sequences hold the sources.
-  for (const SourceId id : source_ids) KVANT_TRY(engine.sources->Free(id));
+  // From here on only sequences hold the sources and the rows.
+  KVANT_TRY(GiveBack(engine, restored));
   if (!status.ok()) {
     kv::FreeLoaded(loaded, *engine.core->cache);
     return status.error();
@@ -137,9 +220,8 @@ Status Runner::Save(const std::string& path, std::span<const SequenceId> ids,
     return MakeError(ErrorCode::kNotSupported, "save: there is no KV cache");
   }
   KVANT_ASSIGN(const Contents contents, ContentsOf(*engine_, ids));
-  return kv::WriteSessionFile(
-      path, core.model->Fingerprint(), *core.cache,
-      {contents.sources, options.source_rows == SourceRows::kSaved, contents.sequences});
+  return kv::WriteSessionFile(path, SessionModelOf(*core.model), *core.cache,
+                              contents.Session(options.source_rows));
 }
 
 Result<std::vector<SequenceId>> Runner::Load(const std::string& path) {
@@ -153,8 +235,7 @@ Result<std::vector<SequenceId>> Runner::Load(const std::string& path) {
     return source.Positions(*core.model);
   };
   KVANT_ASSIGN(kv::LoadedSession loaded,
-               kv::ReadSessionFile(path, core.model->Fingerprint(), core.model->vocab_size(), check,
-                                   *core.cache));
+               kv::ReadSessionFile(path, SessionModelOf(*core.model), check, *core.cache));
   return TakeUpAll(*engine_, path, loaded);
 }
 
@@ -171,8 +252,7 @@ Result<std::vector<SequenceId>> Runner::Adopt(const Runner& from, std::span<cons
     return MakeError(ErrorCode::kNotSupported, "adopt: the other runner has another model");
   }
   KVANT_ASSIGN(const Contents contents, ContentsOf(*from.engine_, ids));
-  auto copied =
-      kv::CopySession(*other.cache, {contents.sources, true, contents.sequences}, *core.cache);
+  auto copied = kv::CopySession(*other.cache, contents.Session(SourceRows::kSaved), *core.cache);
   if (!copied.ok()) {
     return MakeError(copied.error().code, "adopt: {}", copied.error().message);
   }

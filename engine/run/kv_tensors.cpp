@@ -149,6 +149,16 @@ Status CheckNoSource(const Model& model) {
                    model.architecture());
 }
 
+// Ids of rows mean nothing to another runner.
+Status CheckNoRows(const Model& model, const char* what, std::span<const TokenId> tokens) {
+  const TokenId vocab = model.vocab_size();
+  const auto row = std::ranges::find_if(tokens, [&](TokenId token) { return token >= vocab; });
+  if (row == tokens.end()) return {};
+  return MakeError(ErrorCode::kNotSupported,
+                   "{}: token {}: expected an id from 0 to {}, found {}, the id of a row", what,
+                   row - tokens.begin(), vocab - 1, *row);
+}
+
 }  // namespace
 
 // ---- Export -------------------------------------------------------------------------------------
@@ -176,6 +186,7 @@ Result<KvTensors> Runner::Export(std::span<const SequenceId> ids, KvLayout layou
     if (state->adapters != nullptr) {
       return MakeError(ErrorCode::kNotSupported, "export: sequence {} uses adapters", id);
     }
+    KVANT_TRY(CheckNoRows(*core.model, "export", state->tokens));
     sequences.push_back(&state->kv);
     out.tokens.push_back(state->tokens);
   }
@@ -269,7 +280,7 @@ Status TakeTensors(run::Core& core, const KvTensors& in, KvLayout layout, int64_
       WriteSequence(layer, state.kv, found.place, b, found.tensor->values.data());
     }
   }
-  state.tokens.assign(ids.begin(), ids.end());
+  state.tokens.assign(ids.begin(), ids.end());  // none is a row's
   state.origin = length == 0 ? run::Origin::kTokens : run::Origin::kImported;
   return cache.status();
 }
@@ -292,6 +303,7 @@ Result<std::vector<SequenceId>> Runner::Import(const KvTensors& in, KvLayout lay
                        in.tokens.front().size(), ids.size());
     }
     if (!ids.empty()) KVANT_TRY(run::CheckTokens(core, 0, ids));
+    KVANT_TRY(CheckNoRows(*core.model, "import", ids));
   }
   std::vector<SequenceId> made;
   Status status;

@@ -127,7 +127,7 @@ Status Runner::Rewind(SequenceId sequence, int64_t length, Replay replay) {
   } else {
     KVANT_TRY(core.cache->Rewind(state->kv, length));
   }
-  state->tokens.resize(static_cast<size_t>(length));
+  engine_->sequences->RemoveTokens(*state, length, std::ssize(state->tokens));
   if (state->tail != nullptr) state->tail->Cut(length);
   engine_->sequences->SetLogits(*state, run::LogitRows::kNone);
   state->indexed_blocks = std::min(state->indexed_blocks, length / kv::kBlockTokens);
@@ -224,7 +224,7 @@ Status MoveTokens(run::Engine& engine, run::SequenceState& state, int64_t begin,
     }
   });
   core.cache->FinishMove(state.kv, std::move(*tables), end - begin);
-  state.tokens.erase(state.tokens.begin() + begin, state.tokens.begin() + end);
+  engine.sequences->RemoveTokens(state, begin, end);
   return core.cache->status();
 }
 

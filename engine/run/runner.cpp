@@ -170,6 +170,23 @@ Status Runner::SetSource(SequenceId sequence, SourceId source) {
   return engine_->sequences->CheckIfAsked();
 }
 
+// ---- Rows ---------------------------------------------------------------------------------------
+
+Result<RowIds> Runner::AddRows(std::span<const float> rows) {
+  KVANT_TRY(model().CheckDecoder());
+  kv::RowBlocks& blocks = engine_->core->row_blocks;
+  KVANT_ASSIGN(const TokenId first, blocks.Add(rows));
+  const RowIds ids = {first, std::ssize(rows) / blocks.dim()};
+  engine_->core->LogEvent("rows first={} count={}", ids.first, ids.count);
+  return ids;
+}
+
+Status Runner::FreeRows(TokenId first) {
+  KVANT_TRY(engine_->core->row_blocks.Free(first));
+  engine_->core->LogEvent("free rows first={}", first);
+  return engine_->sequences->CheckIfAsked();
+}
+
 // ---- Steps --------------------------------------------------------------------------------------
 
 Status Runner::Step(std::span<const StepInput> inputs, const StepOptions& options) {

@@ -13,7 +13,7 @@ namespace kvant::run {
 Sequences::Sequences(Core& core, Sources& sources)
     : core_(core), sources_(sources), rows_(core.model->vocab_size()) {
   if (!core_.cache.has_value()) return;
-  if (core_.options.prefix_cache) prefixes_.emplace(*core_.cache);
+  if (core_.options.prefix_cache) prefixes_.emplace(*core_.cache, &core_.row_blocks);
   core_.cache->SetReclaim([this](kv::GroupId group) { return Reclaim(group); });
 }
 
@@ -91,7 +91,7 @@ void Sequences::Clear(SequenceState& state) {
   } else {
     state.kv.length = 0;
   }
-  state.tokens.clear();
+  RemoveTokens(state, 0, std::ssize(state.tokens));
   if (state.tail != nullptr) state.tail->Forget();
   SetLogits(state, LogitRows::kNone);
   state.origin = Origin::kTokens;
@@ -152,8 +152,20 @@ void Sequences::SetLogits(SequenceState& state, LogitRows::Row row) {
   state.logits = row;
 }
 
-void Sequences::Extend(SequenceState& state, std::span<const TokenId> tokens, kv::States states) {
+void Sequences::AddTokens(SequenceState& state, std::span<const TokenId> tokens) {
   state.tokens.insert(state.tokens.end(), tokens.begin(), tokens.end());
+  core_.row_blocks.AddReferences(tokens);
+}
+
+void Sequences::RemoveTokens(SequenceState& state, int64_t begin, int64_t end) {
+  const auto first = state.tokens.begin() + begin;
+  const auto behind = state.tokens.begin() + end;
+  core_.row_blocks.Release({first, behind});
+  state.tokens.erase(first, behind);
+}
+
+void Sequences::Extend(SequenceState& state, std::span<const TokenId> tokens, kv::States states) {
+  AddTokens(state, tokens);
   SetLogits(state, LogitRows::kNone);
   Remember(state, states);
 }
@@ -166,7 +178,7 @@ void Sequences::Copy(const SequenceState& from, SequenceState& to) {
   } else {
     to.kv.length = from.kv.length;
   }
-  to.tokens.assign(from.tokens.begin(), from.tokens.end());
+  AddTokens(to, from.tokens);
   if (to.tail != nullptr) to.tail->Forget();
   rows_.AddReference(from.logits);
   SetLogits(to, from.logits);
@@ -230,7 +242,7 @@ int64_t Sequences::ReusePrefix(SequenceState& state, std::span<const TokenId> to
   if (!prefixes_.has_value() || state.kv.length > 0 || tokens.empty()) return 0;
   prefixes_->Find(tokens.first(tokens.size() - 1), state.kv, state.prefix_number());
   const int64_t reused = state.kv.length;
-  state.tokens.assign(tokens.begin(), tokens.begin() + reused);
+  AddTokens(state, tokens.first(static_cast<size_t>(reused)));
   state.indexed_blocks = reused / kv::kBlockTokens;
   core_.counters.tokens_reused += static_cast<uint64_t>(reused);
   return reused;
@@ -240,7 +252,7 @@ void Sequences::ForgetReuse(SequenceState& state) {
   core_.counters.tokens_reused -= static_cast<uint64_t>(state.kv.length);
   if (state.source == nullptr && state.adapters == nullptr) return Clear(state);
   KVANT_CHECK(core_.cache->Rewind(state.kv, 0).ok());  // the source stays
-  state.tokens.clear();
+  RemoveTokens(state, 0, std::ssize(state.tokens));
   state.indexed_blocks = 0;
 }
 
@@ -273,7 +285,20 @@ bool Sequences::Reclaim(kv::GroupId group) {
 
 // ---- Invariants ---------------------------------------------------------------------------------
 
+Status Sequences::CheckRowBlocks() const {
+  if (core_.row_blocks.empty()) return {};
+  std::vector<std::span<const TokenId>> lists;
+  for (const States* states : {&alive_, &snapshots_}) {
+    for (const std::unique_ptr<SequenceState>& state : *states) {
+      if (state != nullptr) lists.push_back(state->tokens);
+    }
+  }
+  if (prefixes_.has_value()) prefixes_->ListTokens(lists);
+  return core_.row_blocks.Check(lists);
+}
+
 Status Sequences::Check() const {
+  KVANT_TRY(CheckRowBlocks());
   if (!core_.cache.has_value()) return {};
   std::vector<const kv::Sequence*> all;
   for (const States* states : {&alive_, &snapshots_}) {

@@ -41,8 +41,10 @@ struct AdaptersInUse {
 };
 
 struct SequenceState {
-  kv::Sequence kv;                           // without a cache only its length is used
-  std::vector<TokenId> tokens;               // by position; those of pruned positions are kept
+  kv::Sequence kv;  // without a cache only its length is used
+  // By position; those of pruned positions are kept. Sequences::AddTokens and RemoveTokens change
+  // them.
+  std::vector<TokenId> tokens;
   LogitRows::Row logits = LogitRows::kNone;  // of the last token
   Origin origin = Origin::kTokens;
   std::shared_ptr<const SourceIdentity> source = {};   // null: there is none
@@ -96,6 +98,9 @@ class Sequences {
   void FreeSnapshot(SnapshotId id);
   int64_t snapshots() const;
 
+  // Changes the tokens of a state, and which row blocks they hold, but nothing else of the state.
+  void AddTokens(SequenceState& state, std::span<const TokenId> tokens);
+  void RemoveTokens(SequenceState& state, int64_t begin, int64_t end);
   // Adds tokens whose pass is complete, and drops the logits, which belong to an earlier token.
   void Extend(SequenceState& state, std::span<const TokenId> tokens,
               kv::States states = kv::States::kAdded);
@@ -118,7 +123,7 @@ class Sequences {
   // block. False if there is nothing.
   bool Reclaim(kv::GroupId group);
 
-  // The invariants of the cache, see kv::Cache::Check.
+  // The invariants of the cache and of row blocks, see kv::Cache::Check and kv::RowBlocks::Check.
   Status Check() const;
   // Check, where options ask for it after every operation.
   Status CheckIfAsked() const { return core_.options.kv_check ? Check() : Status(); }
@@ -131,6 +136,8 @@ class Sequences {
   static SequenceState* FindIn(const States& states, int id);
   int Add(States& states);
   void Remove(States& states, int id);
+
+  Status CheckRowBlocks() const;
 
   Core& core_;
   Sources& sources_;

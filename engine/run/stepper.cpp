@@ -25,10 +25,10 @@ Status CheckTokens(const Core& core, int64_t length, std::span<const TokenId> to
   if (tokens.empty()) return MakeError(ErrorCode::kInvalid, "no tokens to process");
   const int32_t vocab = core.model->vocab_size();
   for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || tokens[i] >= vocab) {
-      return MakeError(ErrorCode::kInvalid, "token {}: expected an id from 0 to {}, found {}", i,
-                       vocab - 1, tokens[i]);
-    }
+    if (tokens[i] >= 0 && tokens[i] < vocab) continue;
+    if (core.row_blocks.Find(tokens[i]) != nullptr) continue;
+    return MakeError(ErrorCode::kInvalid, "token {}: expected an id from 0 to {}{}, found {}", i,
+                     vocab - 1, core.row_blocks.empty() ? "" : " or the id of a row", tokens[i]);
   }
   if (length + std::ssize(tokens) > core.options.context) {
     return MakeError(ErrorCode::kContextFull, "{} and {} before do not fit the context of {}",
@@ -75,8 +75,32 @@ Status Stepper::CheckRoom(std::span<const Work> works) {
 
 // ---- Steps --------------------------------------------------------------------------------------
 
+namespace {
+
+// Holds the row blocks of a step's inputs: the step may make the prefix index give up tokens, and
+// the index may be the last that holds their rows.
+class InputRows {
+ public:
+  InputRows(kv::RowBlocks& blocks, std::span<const StepInput> inputs)
+      : blocks_(blocks), inputs_(inputs) {
+    for (const StepInput& input : inputs_) blocks_.Hold(input.tokens);
+  }
+  ~InputRows() {
+    for (const StepInput& input : inputs_) blocks_.LetGo(input.tokens);
+  }
+  InputRows(const InputRows&) = delete;
+  InputRows& operator=(const InputRows&) = delete;
+
+ private:
+  kv::RowBlocks& blocks_;
+  std::span<const StepInput> inputs_;
+};
+
+}  // namespace
+
 Status Stepper::Step(std::span<const StepInput> inputs, const StepOptions& options) {
   KVANT_TRY(Validate(inputs, options.statuses));
+  const InputRows held(core_.row_blocks, inputs);
   works_.clear();
   for (size_t i = 0; i < inputs.size(); ++i) {
     SequenceState* const state = sequences_.Find(inputs[i].sequence);
@@ -112,6 +136,7 @@ Status Stepper::Score(SequenceId sequence, std::span<const TokenId> tokens, int6
                       const Rows& rows) {
   const StepInput input{sequence, tokens};
   KVANT_TRY(Validate({&input, 1}, {}));
+  const InputRows held(core_.row_blocks, {&input, 1});
   const size_t from = static_cast<size_t>(std::clamp<int64_t>(first, 0, std::ssize(tokens)));
   works_.assign(1, {sequences_.Find(sequence), tokens, 0, from, 0});
   KVANT_TRY(CheckRoom(works_));

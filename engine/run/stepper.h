@@ -16,8 +16,8 @@
 
 namespace kvant::run {
 
-// kInvalid for no tokens and for ids outside the vocabulary; kContextFull if they do not fit after
-// `length` others.
+// kInvalid for no tokens and for ids that neither the vocabulary nor a row block has; kContextFull
+// if they do not fit after `length` others.
 Status CheckTokens(const Core& core, int64_t length, std::span<const TokenId> tokens);
 
 class Stepper {

@@ -65,7 +65,7 @@ Result<int> ConversationRunner::JoinAsFork(int member, int64_t more) {
 void ConversationRunner::Leave(int member) {
   const SequenceId left = std::exchange(members_[static_cast<size_t>(member)], kNone);
   if (open_ && members() == 0) return;  // the runner goes with its last member
-  (void)runner_->FreeSequence(left);  // fails only where a given runner has lost it already
+  (void)runner_->FreeSequence(left);    // fails only where a given runner has lost it already
 }
 
 }  // namespace kvant

@@ -116,6 +116,9 @@ class Model {
   std::string_view architecture() const;
   int64_t context_length() const;  // positions the model was trained for
   int32_t vocab_size() const;      // rows of the output matrix = logits per token
+  // The floats of a row that can stand in place of a token's embedding (Runner::AddRows); 0 where
+  // none can, because layers read ids of tokens or there is no decoder.
+  int64_t row_dim() const;
 
   // Identifies the model in files that are made for it: XXH64 of all metadata and tensor
   // descriptions and of the first and last 4 KiB of every tensor's data.

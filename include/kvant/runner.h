@@ -55,6 +55,12 @@ struct SourceOptions {
 // sources were made from.
 enum class SourceRows : uint8_t { kSaved, kLeftOut };
 
+// The ids of a block's rows: `first` and the ids behind it.
+struct RowIds {
+  TokenId first = 0;
+  int64_t count = 0;
+};
+
 struct SaveOptions {
   SourceRows source_rows = SourceRows::kSaved;
 };
@@ -168,6 +174,21 @@ class Runner final : public SequenceHost {
   // Gives an empty sequence another source, and no adapters. kInvalid for one that has tokens.
   Status SetSource(SequenceId sequence, SourceId source);
 
+  // ---- Rows ----
+  //
+  // Rows of an image or of sound stand in place of embeddings of tokens: they enter as they are,
+  // behind the scale that a model gives its embeddings. A row's id, which is no less than
+  // Model::vocab_size, may stand among the tokens of every call here but Encode, Import and Export.
+
+  // Registers rows, [count][Model::row_dim]. Rows that are here already, bit by bit, have the ids
+  // that they have; ids of rows that are gone are never given again. Every call is one more
+  // reference, which FreeRows gives back; sequences, snapshots and cached prefixes with these ids
+  // keep the rows, too. kInvalid for another number of floats and for one that is NaN or infinite;
+  // kNotSupported where layers read ids of tokens.
+  Result<RowIds> AddRows(std::span<const float> rows);
+  // `first` is the first id of the rows.
+  Status FreeRows(TokenId first);
+
   // ---- Steps ----
 
   // Processes new tokens of different sequences. Afterwards logits(sequence) belongs to the last
@@ -252,11 +273,12 @@ class Runner final : public SequenceHost {
   // ---- Tensors ----
 
   // Returns the caches of sequences, all of one length, as plain tensors. kNotSupported for
-  // sequences with pruned positions, and where keys and values of different dimensions would have
-  // to share a tensor.
+  // sequences with pruned positions or ids of rows, and where keys and values of different
+  // dimensions would have to share a tensor.
   Result<KvTensors> Export(std::span<const SequenceId> sequences, KvLayout layout) const;
   // Creates sequences from tensors; they have no logits until ComputeLogits or their next step.
-  // kInvalid names the tensor that is missing or misshapen; nothing is created then.
+  // kInvalid names the tensor that is missing or misshapen; nothing is created then. Ids of rows
+  // are kNotSupported.
   Result<std::vector<SequenceId>> Import(const KvTensors& tensors, KvLayout layout);
 
   // ---- What there is ----

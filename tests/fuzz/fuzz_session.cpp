@@ -32,6 +32,8 @@ using namespace kvant::kv;
 // The fingerprint of make_session_seeds.py.
 constexpr uint64_t kFingerprint = 7;
 constexpr int64_t kVocab = 5;
+constexpr int64_t kRowDim = 2;
+constexpr SessionModel kModel = {kFingerprint, kVocab, kRowDim};
 constexpr int64_t kContext = 400;
 constexpr int64_t kChunk = 16;
 constexpr int64_t kSequences = 4;
@@ -84,8 +86,7 @@ class Program {
   void Run(const uint8_t* operations, size_t count, const std::string& file) {
     const SourceCheck check = CheckSource;
     auto loaded =
-        SessionReader(std::as_bytes(std::span(file)), "file", kFingerprint, kVocab, check, cache_)
-            .Read();
+        SessionReader(std::as_bytes(std::span(file)), "file", kModel, check, cache_).Read();
     if (!loaded.ok()) {
       Require(!loaded.error().message.empty());
       Require(loaded.error().message.find('\n') == std::string::npos);
@@ -117,6 +118,7 @@ class Program {
       cache_.ShareSource(sequence.kv, *loaded.sources[sequence.source - 1].rows);
     }
     for (LoadedSource& source : loaded.sources) cache_.FreeSource(*source.rows);
+    row_blocks_ = std::move(loaded.row_blocks);
     sources_ = std::move(loaded.sources);
     sequences_ = std::move(loaded.sequences);
   }
@@ -219,11 +221,12 @@ class Program {
                          XXH64(source.input.data(), source.input.size(), 0), &sequence.kv});
       saved.back().source = static_cast<uint32_t>(sources.size());
     }
-    const SavedSession session = {sources, rows_ = !rows_, saved};
-    Require(WriteSessionFile(path_, kFingerprint, cache_, session).ok());
+    const std::vector<std::span<const float>> blocks(row_blocks_.begin(), row_blocks_.end());
+    const SavedSession session = {sources, rows_ = !rows_, saved, blocks};
+    Require(WriteSessionFile(path_, kModel, cache_, session).ok());
     const uint64_t used = cache_.bytes_used();
     for (LoadedSequence& sequence : sequences_) cache_.Free(sequence.kv);
-    auto loaded = ReadSessionFile(path_, kFingerprint, kVocab, CheckSource, cache_);
+    auto loaded = ReadSessionFile(path_, kModel, CheckSource, cache_);
     std::filesystem::remove(path_);
     Require(loaded.ok() && loaded->sequences.size() == sequences_.size());
     for (size_t i = 0; i < sequences_.size(); ++i) {
@@ -245,6 +248,7 @@ class Program {
   PassView view_;
   std::vector<cpu::KvRun> runs_;
   std::string path_;
+  std::vector<std::vector<float>> row_blocks_;
   std::vector<LoadedSource> sources_;
   std::vector<LoadedSequence> sequences_;
   bool rows_ = true;  // the next file has the rows of sources
@@ -252,7 +256,7 @@ class Program {
 
 std::string SealedFile(uint8_t kind, const std::string& bytes) {
   // The second group of the third cache holds sources.
-  return test::SessionFields(bytes, kVocab, kind % 3 == 2 ? 2u : 0u).bytes();
+  return test::SessionFields(bytes, kVocab, kind % 3 == 2 ? 2u : 0u, kRowDim).bytes();
 }
 
 }  // namespace

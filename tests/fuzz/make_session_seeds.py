@@ -12,7 +12,7 @@ from pathlib import Path
 
 F32, F16, INT8 = 0, 1, 2
 BYTES = {F32: 4, F16: 2, INT8: 1}
-BLOCK, VOCAB, FINGERPRINT = 32, 5, 7
+BLOCK, VOCAB, FINGERPRINT, ROW_DIM = 32, 5, 7, 2
 # Of each cache of fuzz_session.cpp: window, kv heads, dimensions and types of keys and values, layers.
 CACHES = [
     [(0, 1, 2, 2, F16, F16, [0]), (5, 1, 4, 3, INT8, INT8, [1])],
@@ -24,12 +24,13 @@ SLACK = 256
 HASH = bytes(8)
 
 
-def header(groups: list, sequences: int, sources: tuple = ()) -> bytes:
-    out = b"kvantses" + struct.pack("<IIQ", 1 + (sources != ()), len(groups), FINGERPRINT)
+def header(groups: list, sequences: int, sources: tuple = (), row_blocks: int = 0) -> bytes:
+    out = b"kvantses" + struct.pack("<IIQ", 3 if row_blocks else 1 + (sources != ()), len(groups), FINGERPRINT)
     for window, heads, k_dim, v_dim, k_type, v_type, layers in groups:
         out += struct.pack("<q8i", window, heads, k_dim, v_dim, k_type, v_type, 0, 0, len(layers))
         out += struct.pack(f"<{len(layers)}i", *layers)
-    return out + struct.pack("<I", sequences) + (struct.pack("<IB", *sources) if sources else b"") + HASH
+    out += struct.pack("<I", sequences) + (struct.pack("<IB", *sources) if sources else b"")
+    return out + (struct.pack("<I", row_blocks) if row_blocks else b"") + HASH
 
 
 def rows(count: int, kind: int, dim: int) -> bytes:
@@ -38,8 +39,9 @@ def rows(count: int, kind: int, dim: int) -> bytes:
 
 
 class File:
-    def __init__(self, cache: int, sources: tuple = (), rows: bool = True):
-        """`sources`: how many tokens each has, in the cache with sources."""
+    def __init__(self, cache: int, sources: tuple = (), rows: bool = True, row_blocks: tuple = ()):
+        """`sources`: how many tokens each has, in the cache with sources. `row_blocks`: how many rows each has."""
+        self.row_blocks, self.ids = row_blocks, VOCAB + sum(row_blocks)
         self.sources, self.rows, self.has_sources = sources, rows, cache == OF_SOURCES[0]
         self.cache, self.groups, self.sequences = cache, CACHES[cache], []
         self.blocks = [{} for _ in self.groups]  # by group: what names a block -> its index and rows
@@ -51,7 +53,7 @@ class File:
         out += (struct.pack("<I", source) if self.has_sources else b"") + struct.pack("<I", len(pruned))
         for begin, end in pruned:
             out += struct.pack("<qq", begin, end)
-        out += struct.pack(f"<{length}i", *(i % VOCAB for i in range(length)))
+        out += struct.pack(f"<{length}i", *(i % self.ids for i in range(length)))
         out += struct.pack(f"<{VOCAB}f", *range(VOCAB)) if logits else b""
         for number_of_group, (window, *_) in enumerate(self.groups):
             if (self.cache, number_of_group) == OF_SOURCES:
@@ -69,10 +71,12 @@ class File:
         return self
 
     def bytes(self) -> bytes:
-        out = header(self.groups, len(self.sequences), (len(self.sources), self.rows) if self.has_sources else ())
+        out = header(self.groups, len(self.sequences), (len(self.sources), self.rows) if self.has_sources else (), len(self.row_blocks))
         for length in self.sources:
             out += struct.pack("<BqQ", 1, length, 4 * length)
             out += struct.pack(f"<{length}i", *(i % VOCAB for i in range(length))) + HASH + HASH
+        for count in self.row_blocks:
+            out += struct.pack(f"<q{count * ROW_DIM}f", count, *range(count * ROW_DIM)) + HASH
         out += b"".join(self.sequences)
         for number_of_group, blocks in enumerate(self.blocks):
             if (self.cache, number_of_group) == OF_SOURCES:
@@ -108,6 +112,9 @@ SEEDS = {
     "hole": seed(File(0).add(70, pruned=((20, 65),)), [(GROW, 0, 3), (BACK, 0, 10), (SAVE, 0, 0), (PRUNE, 0, 0xf3)]),
     "f32-keys": seed(File(1).add(330, name="a").add(340, (10, "a"), "b", logits=True),
                      [(GROW, 1, 15), (FORK, 0, 2), (EMPTY, 0, 0), (GROW, 2, 15), (SAVE, 0, 0)]),
+    "rows": seed(File(0, row_blocks=(3, 40)).add(60, name="a").add(50, (1, "a"), "b"),
+                 [(GROW, 0, 3), (BACK, 1, 20), (FORK, 1, 3), (SAVE, 0, 0), (GROW, 3, 9), (SAVE, 0, 0)]),
+    "sources-and-rows": seed(File(2, (33,), row_blocks=(2,)).add(40, name="a", source=1), [(GROW, 0, 3), (SAVE, 0, 0)]),
     "sources": seed(File(2, (33, 70)).add(40, name="a", source=1).add(50, (1, "a"), "b", source=1).add(0, source=2),
                     [(GROW, 0, 3), (GROW, 2, 9), (FORK, 1, 3), (SAVE, 0, 0), (GROW, 3, 9), (SAVE, 0, 0)]),
     "sources-without-rows": seed(File(2, (5,), rows=False).add(3, name="a", source=1, logits=True),

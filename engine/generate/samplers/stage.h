@@ -34,8 +34,13 @@ struct SamplerNumber {
 };
 
 // The number that has this name in both structs.
+template <class Number>
+constexpr SamplerNumber<Number> NumberInBoth(Number SamplingOptions::*ours,
+                                             Number kvant_sampling_options::*in_c) {
+  return {ours, in_c};
+}
 #define KVANT_SAMPLER_NUMBER(name) \
-  SamplerNumber { &SamplingOptions::name, &kvant_sampling_options::name }
+  NumberInBoth(&SamplingOptions::name, &kvant_sampling_options::name)
 
 // One number of SamplingOptions that a sampler obeys.
 struct SamplerSetting {

@@ -11,6 +11,7 @@
 
 #include "cpu/kernels/table.h"
 #include "engine/graph/rowwise/rope.h"
+#include "engine/kv/row_blocks.h"
 
 namespace kvant::graph {
 namespace {
@@ -29,6 +30,11 @@ class EmbedNode final : public Node {
     for (int64_t row = range.begin; row < range.end; ++row) {
       const int64_t token = pass.tokens[static_cast<size_t>(row)];
       float* out = pass.FloatRow(out_, row);
+      if (token >= table_.dims[1]) {  // a row block's row enters as it is
+        std::copy_n(pass.row_blocks->Find(pass.tokens[static_cast<size_t>(row)]), table_.dims[0],
+                    out);
+        continue;
+      }
       table_.format->decode(table_.data + token * table_.row_bytes(), out, table_.dims[0]);
       if (scale_ == 1.0f) continue;
       for (int64_t i = 0; i < table_.dims[0]; ++i) out[i] *= scale_;

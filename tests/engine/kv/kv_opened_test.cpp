@@ -216,7 +216,7 @@ class Story {
     for (size_t i = 0; i < sequences.size(); ++i) {
       saved.push_back({sequences[i], tokens[i], {}, true, 0});
     }
-    ASSERT_TRUE(WriteSessionFile(path_, 7, cache_, {{}, false, saved}).ok());
+    ASSERT_TRUE(WriteSessionFile(path_, {7, 5}, cache_, {{}, false, saved}).ok());
     std::ifstream in(path_, std::ios::binary);
     file.assign(std::istreambuf_iterator<char>(in), {});
   }
@@ -230,7 +230,7 @@ class Story {
     const auto no_source = [](SourceKind, std::span<const std::byte>) -> Result<int64_t> {
       return Error(ErrorCode::kInvalid, "no source");
     };
-    auto loaded = ReadSessionFile(path_, 7, 5, no_source, cache_);
+    auto loaded = ReadSessionFile(path_, {7, 5}, no_source, cache_);
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
     ASSERT_EQ(loaded->sequences.size(), 2u);
     Save(std::vector<const Sequence*>{&loaded->sequences[0].kv, &loaded->sequences[1].kv});

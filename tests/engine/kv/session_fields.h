@@ -16,9 +16,10 @@ namespace kvant::test {
 
 class SessionFields {
  public:
-  // `source_groups` has a bit for each group that holds sources, which the file does not say.
-  SessionFields(std::string bytes, int64_t vocab, uint64_t source_groups = 0)
-      : bytes_(std::move(bytes)), vocab_(vocab), source_groups_(source_groups) {
+  // `source_groups` has a bit for each group that holds sources, which the file does not say, and
+  // `row_dim` is the length of a row in a row block.
+  SessionFields(std::string bytes, int64_t vocab, uint64_t source_groups = 0, uint64_t row_dim = 0)
+      : bytes_(std::move(bytes)), vocab_(vocab), source_groups_(source_groups), row_dim_(row_dim) {
     Walk();
   }
 
@@ -85,12 +86,18 @@ class SessionFields {
       if (groups[g].layers < 0 || !Skip(4 * static_cast<uint64_t>(groups[g].layers))) return;
     }
     const auto sequences = Number<uint32_t>("sequences");
-    const uint32_t sources = version_ == 2 ? Number<uint32_t>("sources") : 0;
-    const uint8_t rows = version_ == 2 ? Number<uint8_t>("source rows") : uint8_t{0};
+    const uint32_t sources = has_sources() ? Number<uint32_t>("sources") : 0;
+    const uint8_t rows = has_sources() ? Number<uint8_t>("source rows") : uint8_t{0};
+    const uint32_t row_blocks = version_ == 3 ? Number<uint32_t>("row blocks") : 0;
     if (!End()) return;
     std::vector<int64_t> positions;
     for (uint32_t s = 0; s < sources; ++s) {
       if (!Source("source " + std::to_string(s), &positions)) return;
+    }
+    for (uint32_t b = 0; b < row_blocks; ++b) {
+      const auto count =
+          static_cast<uint64_t>(Number<int64_t>("row block " + std::to_string(b) + " rows"));
+      if (count > bytes_.size() || !Skip(4 * row_dim_ * count) || !End()) return;
     }
     for (uint32_t s = 0; s < sequences; ++s) {
       if (!Sequence("sequence " + std::to_string(s), groups.size())) return;
@@ -114,6 +121,7 @@ class SessionFields {
     }
   }
 
+  bool has_sources() const { return version_ == 2 || (version_ == 3 && source_groups_ != 0); }
   bool OfSources(size_t group) const { return (source_groups_ >> group & 1) != 0; }
 
   // The hash of the input is made right, too.
@@ -134,7 +142,7 @@ class SessionFields {
   bool Sequence(const std::string& name, size_t groups) {
     const auto length = static_cast<uint64_t>(Number<int64_t>(name + " length"));
     const auto flags = Number<uint8_t>(name + " flags");
-    if (version_ == 2) Number<uint32_t>(name + " source");
+    if (has_sources()) Number<uint32_t>(name + " source");
     const auto ranges = Number<uint32_t>(name + " pruned ranges");
     for (uint32_t r = 0; r < ranges; ++r) {
       Number<int64_t>(name + " range " + std::to_string(r) + " begin");
@@ -182,6 +190,7 @@ class SessionFields {
   std::string bytes_;
   int64_t vocab_;
   uint64_t source_groups_;
+  uint64_t row_dim_;
   uint32_t version_ = 0;
   std::map<std::string, size_t> places_;
   size_t at_ = 0;

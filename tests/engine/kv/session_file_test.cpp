@@ -282,7 +282,7 @@ TEST_F(CraftedSessionFile, LengthsFlagsAndPrunedRangesHold) {
   EXPECT_THAT(Refusal<uint32_t>("sequences", 0xffffffffu), HasSubstr("found 4294967295"));
   EXPECT_THAT(Refusal<uint32_t>("groups", 0), HasSubstr("found 0"));
   EXPECT_THAT(Refusal<uint32_t>("version", 2),
-              HasSubstr("version: expected 1 for this model, found 2"));
+              HasSubstr("version: expected 1 or 3 for this model, found 2"));
 }
 
 // Scales that no vector of numbers gives. A code of -128 is what a key that was never written
