@@ -34,10 +34,10 @@ Status CheckText(const Runner& runner, std::span<const ScoredText> texts, size_t
                      "text {}: expected the first scored token at 1 to {}, found {}", i,
                      std::ssize(text.tokens) - 1, text.first);
   }
-  const TokenId last = text.tokens.back();
-  if (last < 0 || last >= runner.model().vocab_size()) {
+  for (const TokenId token : text.tokens.subspan(text.first)) {  // the others may be rows
+    if (token >= 0 && token < runner.model().vocab_size()) continue;
     return MakeError(ErrorCode::kInvalid, "text {}: expected tokens below {}, found {}", i,
-                     runner.model().vocab_size(), last);
+                     runner.model().vocab_size(), token);
   }
   if (static_cast<int64_t>(Rows(text)) > runner.context()) {
     return MakeError(ErrorCode::kContextFull, "text {} has {}, but the context has room for {}", i,

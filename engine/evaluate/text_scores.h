@@ -21,9 +21,10 @@ struct ScoredText {
   std::span<const TokenId> source = {};  // what an encoder reads before; empty: nothing
 };
 
-// kInvalid names the text whose `first` has no token before it or behind it; kContextFull one that
-// does not fit, kCorrupt one for which a logit is not a number. The runner needs room for one
-// sequence more, and uses what other room it has; its sequences are as they were.
+// kInvalid names the text whose `first` has no token before it or behind it, or which has ids of
+// rows where tokens are scored; kContextFull one that does not fit, kCorrupt one for which a logit
+// is not a number. The runner needs room for one sequence more, and uses what other room it has;
+// its sequences are as they were.
 Status ScoreTexts(Runner& runner, std::span<const ScoredText> texts);
 
 }  // namespace kvant::evaluate

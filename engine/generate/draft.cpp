@@ -56,6 +56,8 @@ Result<std::span<const TokenId>> ModelDraft::Propose(std::span<const TokenId> te
   const std::span<const TokenId> known = session_->tokens();
   const auto common = std::mismatch(known.begin(), known.end(), text.begin(), text.end()).first;
   const size_t kept = std::min(static_cast<size_t>(common - known.begin()), text.size() - 1);
+  const auto is_row = [this](TokenId id) { return id >= session_->vocab_size(); };
+  if (std::ranges::any_of(text.subspan(kept), is_row)) return std::span<const TokenId>();
   KVANT_TRY(session_->Rewind(static_cast<int64_t>(kept)));
   KVANT_TRY(session_->Append(text.subspan(kept)));
   while (true) {

@@ -151,8 +151,11 @@ Status TextRequest::Guess(SequenceHost& host) {
   }
   if (count <= 0) return {};
   KVANT_ASSIGN(const auto proposal, options().draft->Propose(all_, count));
-  guess_.insert(guess_.end(), proposal.begin(), proposal.end());
-  out_.drafted_tokens += std::ssize(proposal);
+  // A token that followed in the prompt may be a row, which is never chosen.
+  const auto vocab = static_cast<TokenId>(setup_.sampler->vocab_size());
+  const auto end = std::ranges::find_if(proposal, [vocab](TokenId id) { return id >= vocab; });
+  guess_.insert(guess_.end(), proposal.begin(), end);
+  out_.drafted_tokens += end - proposal.begin();
   return {};
 }
 

@@ -175,7 +175,9 @@ std::string MarianTokenizer::TokenBytes(TokenId id, DecodeOptions options) const
 std::string MarianTokenizer::Decode(std::span<const TokenId> ids, DecodeOptions options) const {
   Utf8Stream stream;
   std::string text;
-  for (const TokenId id : ids) text += stream.Push(TokenBytes(id, options));
+  for (const TokenId id : ids) {
+    if (HasText(id)) text += stream.Push(TokenBytes(id, options));
+  }
   text += stream.Finish();
   return std::string(TrimText(text));
 }

@@ -71,6 +71,7 @@ std::string Tokenizer::Decode(std::span<const TokenId> ids, DecodeOptions option
   // Encode puts a space in front of a text and behind every token that was cut out of it.
   bool after_cut = true;
   for (const TokenId id : ids) {
+    if (!HasText(id)) continue;
     const std::string bytes = TokenBytes(id, options);
     const PieceType type = types_[static_cast<size_t>(id)];
     const bool cut = type == PieceType::kControl || type == PieceType::kUserDefined;

@@ -198,6 +198,7 @@ std::string UnigramTokenizer::Decode(std::span<const TokenId> ids, DecodeOptions
   const bool strips = normalizer_.add_prefix || normalizer_.merge_spaces;
   bool at_begin = true;
   for (const TokenId id : ids) {
+    if (!HasText(id)) continue;
     const PieceType kind = type(id);
     const std::string bytes = TokenBytes(id, options);
     if (kind == PieceType::kControl) {

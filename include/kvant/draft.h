@@ -37,7 +37,8 @@ class NgramDraft final : public Draft {
   std::vector<TokenId> proposal_;
 };
 
-// Guesses the tokens that a smaller model with the same vocabulary finds likeliest.
+// Guesses the tokens that a smaller model with the same vocabulary finds likeliest; none where the
+// text has ids of rows (Runner::AddRows), which the smaller model does not have.
 class ModelDraft final : public Draft {
  public:
   // kInvalid where the numbers of tokens differ.

@@ -32,6 +32,7 @@ namespace kvant {
 // The input that a text continues. Texts that share one object are samples of one prompt: where
 // they stand next to each other in a queue, it is processed once, and its sequence forked.
 struct TextInput {
+  // May have ids of rows (Runner::AddRows), which the caller frees after the request has ended.
   std::vector<TokenId> prompt;
   // For encoder-decoders, in a sequence of the request's own: the source, as tokens or as frames;
   // one of the two is empty. The prompt is then the beginning of the generated text.

@@ -81,7 +81,8 @@ class Tokenizer {
 
   // The text of a whole sequence: the text that Encode was given, less the parts that the
   // vocabulary cannot spell and that the kind of tokenizer changes (WordPiece: case and white
-  // space). A space that Encode put in front is removed again.
+  // space). A space that Encode put in front is removed again. Ids outside the vocabulary, as rows
+  // have them (Runner::AddRows), have no text.
   virtual std::string Decode(std::span<const TokenId> ids, DecodeOptions options) const;
 
   // Whether Decode takes white space away at both ends of a text. A text that arrives token by
@@ -102,6 +103,8 @@ class Tokenizer {
  protected:
   // tokenizer.ggml.token_type values.
   enum class PieceType : uint8_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
+
+  bool HasText(TokenId id) const { return id >= 0 && id < vocab_size(); }
 
   std::vector<std::string_view> pieces_;  // views into the mapped file
   std::vector<PieceType> types_;

@@ -12,8 +12,15 @@ float& BeamValue(const BeamProcessing& step, TokenId token) {
   return step.row[static_cast<size_t>(token)];
 }
 
+// A text may have ids of rows, which have no logits.
+bool HasLogit(const BeamProcessing& step, TokenId token) {
+  return static_cast<size_t>(token) < step.row.size();
+}
+
 void Ban(const BeamProcessing& step, std::span<const TokenId> tokens) {
-  for (const TokenId token : tokens) BeamValue(step, token) = kLogitNone;
+  for (const TokenId token : tokens) {
+    if (HasLogit(step, token)) BeamValue(step, token) = kLogitNone;
+  }
 }
 
 // Forces one of `tokens`: all others get no probability.
@@ -33,6 +40,7 @@ void PenalizeShared(const BeamProcessing& step) {
 void PenalizeRepetition(const BeamProcessing& step) {
   const float penalty = step.options.repetition_penalty;
   for (const TokenId token : step.text.tokens) {
+    if (!HasLogit(step, token)) continue;
     uint32_t& seen = step.seen[static_cast<size_t>(token)];
     if (seen == step.call) continue;
     seen = step.call;
