@@ -253,6 +253,21 @@ kvant_status kvant_source_new_of_frames(kvant_runner* runner, const float* frame
   });
 }
 
+kvant_status kvant_runner_add_rows(kvant_runner* runner, const float* rows, size_t count,
+                                   kvant_token* first) {
+  return CallRunner(runner, [&](Runner& held) -> Status {
+    KVANT_TRY(Need(first, "first"));
+    KVANT_ASSIGN(const auto given, Array(rows, count, "rows"));
+    KVANT_ASSIGN(const RowIds ids, held.AddRows(given));
+    *first = ids.first;
+    return {};
+  });
+}
+
+kvant_status kvant_runner_free_rows(kvant_runner* runner, kvant_token first) {
+  return CallRunner(runner, [&](Runner& held) { return held.FreeRows(first); });
+}
+
 kvant_status kvant_source_free(kvant_runner* runner, kvant_source source) {
   return CallRunner(runner, [&](Runner& held) { return held.FreeSource(source); });
 }

@@ -242,6 +242,17 @@ KVANT_API const kvant_token* kvant_tensors_tokens(const kvant_tensors* tensors, 
 KVANT_API kvant_status kvant_tensors_write(const kvant_tensors* tensors, const char* path);
 KVANT_API kvant_status kvant_tensors_read(const char* path, kvant_tensors** tensors);
 
+// ---- Rows --------------------------------------------------------------------------------------
+
+// Registers rows of an image or of sound: `count` floats in all, as many for each row as the
+// model's embeddings have. The first row gets the id `first`, which is no less than the vocabulary,
+// and the rows behind it get the ids that follow. A sequence takes these ids among its tokens, and
+// keeps the rows. Equal rows have equal ids. Every call is one more reference, which
+// kvant_runner_free_rows() gives back.
+KVANT_API kvant_status kvant_runner_add_rows(kvant_runner* runner, const float* rows, size_t count,
+                                             kvant_token* first);
+KVANT_API kvant_status kvant_runner_free_rows(kvant_runner* runner, kvant_token first);
+
 // ---- Sources -----------------------------------------------------------------------------------
 
 // Called with the encoder's output, [positions][dim], which is valid during the call. Other than 0

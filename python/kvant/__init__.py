@@ -16,14 +16,14 @@ from .errors import (BusyError, CancelledError, ContextFullError, CorruptError, 
 from .generate import BeamOptions, Generated, Hypothesis, Piece, TextStream, beam_search, generate, stream
 from .generator import Generator, GeneratorParams, GeneratorSnapshot, set_log_options
 from .model import ChatTemplate, Metadata, Model, ModelInfo, Tokenizer, TokenizerStream
-from .runner import PastKeyValues, Runner, Score, Sequence, Snapshot, Source, plan_memory
+from .runner import PastKeyValues, Rows, Runner, Score, Sequence, Snapshot, Source, plan_memory
 from .sampling import Sampler, SamplingOptions
 
 __all__ = [
     "AnswerReport", "BeamOptions", "BusyError", "CancelledError", "ChatTemplate", "ContextFullError", "Conversation", "CorruptError",
     "DeadlineError", "Generated", "Generator", "GeneratorParams", "GeneratorSnapshot", "Hypothesis", "InternalError", "InvalidError", "IoError",
     "KvantError", "Metadata", "Model", "ModelInfo",
-    "NotSupportedError", "OutOfMemoryError", "PastKeyValues", "Piece", "Runner", "Sampler", "SamplingOptions", "Score", "Sequence",
+    "NotSupportedError", "OutOfMemoryError", "PastKeyValues", "Piece", "Rows", "Runner", "Sampler", "SamplingOptions", "Score", "Sequence",
     "Snapshot", "Source", "TextStream", "Tokenizer", "TokenizerStream", "__version__", "beam_search", "generate", "plan_memory",
     "set_log", "set_log_options", "stream",
 ]

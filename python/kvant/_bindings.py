@@ -563,6 +563,8 @@ FUNCTIONS = {
     "kvant_tensors_tokens": (c_void_p, [c_void_p, c_size_t, c_void_p]),
     "kvant_tensors_write": (STATUS, [c_void_p, c_char_p]),
     "kvant_tensors_read": (STATUS, [c_char_p, POINTER(c_void_p)]),
+    "kvant_runner_add_rows": (STATUS, [c_void_p, c_void_p, c_size_t, c_void_p]),
+    "kvant_runner_free_rows": (STATUS, [c_void_p, c_int32]),
     "kvant_source_new": (STATUS, [c_void_p, c_void_p, c_size_t, kvant_encoded_function, c_void_p, c_void_p]),
     "kvant_source_new_of_frames": (STATUS, [c_void_p, c_void_p, c_size_t, kvant_encoded_function, c_void_p, c_void_p]),
     "kvant_source_free": (STATUS, [c_void_p, c_int32]),

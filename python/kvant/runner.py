@@ -114,6 +114,30 @@ class Source:
         return Sequence(self._runner, out.value)
 
 
+class Rows:
+    """Rows of an image or of sound that stand in place of tokens: `ids`, int32, go among the tokens of a sequence, which keeps the rows.
+    Like a Source, it lives until close(), or until nothing refers to it."""
+
+    def __init__(self, runner: "Runner", first: int, count: int):
+        self._runner, self.number = runner, first
+        self.ids = np.arange(first, first + count, dtype=np.int32)
+
+    def __del__(self):
+        _forget(self, "kvant_runner_free_rows")
+
+    def close(self) -> None:
+        """Gives the reference back; sequences keep theirs."""
+        if self.number >= 0 and not self._runner.closed:
+            lib.kvant_runner_free_rows(self._runner.pointer, self.number)
+        self.number = -1
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        self.close()
+
+
 class Snapshot:
     """A state of a sequence; restoring it computes nothing. Like a Source, it lives until close(), or until nothing refers to it."""
 
@@ -360,6 +384,15 @@ class Runner(Handle):
         out = ctypes.c_int32()
         lib.kvant_sequence_new(self.pointer, ctypes.byref(out))
         return Sequence(self, out.value)
+
+    def add_rows(self, rows: np.ndarray) -> Rows:
+        """Registers rows, float32 [count, width of the model's embeddings]. Equal rows have equal ids."""
+        self.free_forgotten()
+        array, out = np.ascontiguousarray(rows, np.float32), ctypes.c_int32()
+        if array.ndim != 2:
+            raise InvalidError(f"add_rows: expected an array of shape (count, width), found {array.shape}")
+        lib.kvant_runner_add_rows(self.pointer, address(array), array.size, ctypes.byref(out))
+        return Rows(self, out.value, len(array))
 
     def encode(self, tokens: Tokens, rows: Optional[Callable[[np.ndarray], Any]] = None) -> Source:
         """Encodes what an encoder-decoder reads, or finds what the same tokens gave before. `rows` is called with the encoder's output,

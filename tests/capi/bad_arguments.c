@@ -343,6 +343,18 @@ static void Sequences(const kvant_model* model) {
   BAD(kvant_runner_load(runner, "/nonexistent/x", NULL, &count));
   CHECK(loaded == NULL);
 
+  kvant_token first = -1;
+  const float embedding[256] = {0};
+  BAD_FOR(kvant_runner_add_rows(runner, embedding, 255, &first), "256");
+  BAD(kvant_runner_add_rows(runner, embedding, 0, &first));
+  BAD(kvant_runner_add_rows(runner, NULL, 256, &first));
+  BAD(kvant_runner_add_rows(runner, embedding, 256, NULL));
+  BAD(kvant_runner_free_rows(runner, 5));
+  OK(kvant_runner_add_rows(runner, embedding, 256, &first));
+  OK(kvant_runner_free_rows(runner, first));
+  BAD(kvant_runner_free_rows(runner, first));
+  BAD(kvant_sequence_append(runner, sequence, &first, 1));
+
   kvant_source source = -1;
   const float frames[2] = {0, 1};
   BAD(kvant_source_new(runner, kGood, 3, NULL, NULL, &source));  // it has no encoder

@@ -90,6 +90,8 @@ class BadArguments(unittest.TestCase):
             "Runner": [lambda: kvant.Runner(m, sequences=0), lambda: kvant.Runner(m, kv_type="f64"),
                        lambda: kvant.Runner(m, threads=-1), lambda: kvant.Runner(m, wings=2), lambda: kvant.Runner(m, context="x")],
             "Runner.new_sequence": [lambda: [r.new_sequence() for _ in range(5)]],
+            "Runner.add_rows": [lambda: r.add_rows(np.zeros((2, 3))), lambda: r.add_rows(np.zeros(256)), lambda: r.add_rows("x"),
+                                lambda: r.add_rows(np.full((1, 256), np.nan)), lambda: r.add_rows(np.zeros((0, 256)))],
             "Runner.encode": [lambda: r.encode([1, 2])],
             "Runner.encode_frames": [lambda: r.encode_frames(np.zeros((2, 3))), lambda: r.encode_frames("x")],
             "Runner.step": [lambda: r.step([(s, [])]), lambda: r.step([(s, [1]), (s, [2])]), lambda: r.step([(self.stranger, [1])]),
@@ -173,7 +175,7 @@ class BadArguments(unittest.TestCase):
         named = set(self.calls())
         # What takes nothing, or nothing that can be wrong: objects of this package, flags and texts of any kind.
         free = {"Tokenizer.is_end", "Tokenizer.is_control", "Tokenizer.piece", "Model.close", "Runner.set_kv_log", "GeneratorParams",
-                "Generator.token_count", "Generator.get_sequence", "PastKeyValues.layer", "Source", "Snapshot", "Sequence", "Metadata",
+                "Generator.token_count", "Generator.get_sequence", "PastKeyValues.layer", "Source", "Rows", "Snapshot", "Sequence", "Metadata",
                 "TextStream", "TextStream.add", "TextStream.add_of_source", "GeneratorSnapshot"}
         missing = []
         for name in kvant.__all__:

@@ -87,6 +87,28 @@ class Sequences(unittest.TestCase):
             with self.runner() as runner, self.assertRaisesRegex(kvant.CorruptError, "state.kvs"):
                 runner.load(path)
 
+    def test_rows_stand_in_place_of_tokens(self):
+        metadata = model(SHAKESPEARE).metadata
+        width = metadata[f"{metadata['general.architecture']}.embedding_length"]
+        values = np.random.default_rng(5).normal(size=(6, width)).astype(np.float32)
+        with tempfile.TemporaryDirectory() as folder, self.runner() as runner:
+            path = Path(folder) / "state.kvs"
+            with runner.add_rows(values) as rows, runner.add_rows(values) as again:
+                np.testing.assert_array_equal(rows.ids, again.ids)
+                text = [*LONG[:5], *rows.ids, *LONG[5:9]]
+                whole = runner.new_sequence().append(text)
+                parts = runner.new_sequence().append(text[:8]).fork().append(text[8:])
+            np.testing.assert_array_equal(whole.logits(), parts.logits())
+            self.assertFalse(np.array_equal(whole.logits(), self.logits(LONG[:9])))
+            runner.save(path, [whole])
+            with self.runner() as other:
+                loaded, = other.load(path)
+                np.testing.assert_array_equal(loaded.append(LONG[9:12]).logits(), whole.append(LONG[9:12]).logits())
+            with self.assertRaisesRegex(kvant.InvalidError, f"expected {width} numbers for each row, found {width + 1}"):
+                runner.add_rows(np.zeros((1, width + 1)))
+            with self.assertRaisesRegex(kvant.InvalidError, r"shape \(count, width\), found \(2,\)"):
+                runner.add_rows(np.zeros(2))
+
     def test_arrays_go_out_and_in(self):
         for layout, name, axis in (("bhsd", "past_key_values.1.key", 0), ("kbhsd", "past_1", 1), ("bkhsd", "past_1", 0)):
             with self.runner() as runner:
