@@ -163,6 +163,8 @@ void ResultStream::EndLineOnTerminal() {
 int ResultStream::Finish(int code) const {
   if (!failed()) return code;
   if (error_number_ == EPIPE) return kExitDone;
+  // The terminal is gone, and its signal may not have come yet.
+  if (error_number_ == EIO && is_terminal_) return 128 + SIGHUP;
   return Fail(fmt::format("cannot write to standard output: {}", std::strerror(error_number_)));
 }
 

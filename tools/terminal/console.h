@@ -71,6 +71,7 @@ class ResultStream {
  private:
   int error_number_ = 0;
   bool at_line_start_ = true;
+  bool is_terminal_ = StdoutIsTerminal();  // at first
 };
 
 enum class StatusUse : uint8_t {
