@@ -40,6 +40,11 @@ Result<SequenceId> Scheduler::NewSequenceFor(const Request& request) {
 Status Scheduler::StartPrompt(Request& request) {
   Request::Progress& progress = request.progress_;
   if (request.service_.sequence.has_value()) {
+    if (!request.adapters().empty()) {
+      return MakeError(ErrorCode::kInvalid,
+                       "adapters: expected none of a request in sequence {}, which has its own",
+                       *request.service_.sequence);
+    }
     progress.sequence = *request.service_.sequence;
     progress.done = request.service_.done;
     return {};

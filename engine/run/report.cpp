@@ -91,7 +91,9 @@ int64_t Runner::prefix_block() const {
 
 BlockCounts Runner::block_counts() const {
   const run::Core& core = *engine_->core;
-  return core.cache.has_value() ? core.cache->block_counts() : BlockCounts();
+  if (!core.cache.has_value()) return {};
+  const kv::BlockTotals totals = core.cache->block_totals();
+  return {.used = totals.used, .shared = totals.shared, .free = totals.free};
 }
 
 RunnerStats Runner::stats() const {

@@ -64,7 +64,8 @@ class Request {
   virtual std::span<const TokenId> source() const { return {}; }
   // The frames of features that an encoder reads before the prompt. Empty: there are none.
   virtual std::span<const float> frames() const { return {}; }
-  // The adapters that its sequences use.
+  // The adapters that its sequences use. kInvalid together with Service::sequence, which has
+  // adapters of its own.
   virtual std::span<const AdapterUse> adapters() const { return {}; }
   // Requests that are neighbours in the queue and return the same family, not null, have the same
   // source and prompt: it is processed once, and its sequence forked for each.

@@ -112,7 +112,7 @@ class Scheduler {
   // has ended. kBusy where queue_max requests are waiting; the request is as it was then.
   Status Submit(std::shared_ptr<Request> request, const Service& service = {});
   // Ends Serve after the round under way. Requests that have not ended are cancelled; their End is
-  // called.
+  // called. The scheduler takes no requests from other threads any more.
   void Stop();
   // As of the last round.
   SchedulerCounters counters() const;

@@ -432,9 +432,9 @@ CacheStats Ledger::stats() const {
   return stats;
 }
 
-BlockCounts Ledger::block_counts() const {
+BlockTotals Ledger::block_totals() const {
   const uint64_t left = limits_.bytes_max - std::min(limits_.bytes_max, budget_->bytes_used);
-  BlockCounts counts;
+  BlockTotals counts;
   for (const Group& group : groups_) {
     const BlockPool& pool = group.blocks.pool();
     const int64_t free = pool.capacity() - pool.used();

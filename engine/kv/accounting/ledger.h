@@ -23,7 +23,6 @@
 #include "engine/kv/accounting/group_blocks.h"
 #include "engine/kv/accounting/policy.h"
 #include "engine/kv/accounting/tables.h"
-#include "kvant/sequence_host.h"
 
 namespace kvant::kv {
 
@@ -52,6 +51,13 @@ struct CacheStats {
   uint64_t blocks_taken = 0;
   uint64_t blocks_copied = 0;  // by copies on write
   IdVector<GroupId, Group> groups;
+};
+
+// The blocks of all groups together.
+struct BlockTotals {
+  int64_t used = 0;
+  int64_t shared = 0;  // of those used: referred to more than once
+  int64_t free = 0;    // that may still be used
 };
 
 class Ledger {
@@ -192,8 +198,8 @@ class Ledger {
   uint64_t bytes_used() const { return budget_->bytes_used; }
   uint64_t bytes_max() const { return limits_.bytes_max; }
   CacheStats stats() const;
-  // The blocks of all groups together. Allocates nothing.
-  BlockCounts block_counts() const;
+  // Allocates nothing.
+  BlockTotals block_totals() const;
 
  protected:
   // Contents that take all their memory at once call this: every block counts as committed.

@@ -413,6 +413,15 @@ TEST_P(AdaptersInCompany, TextsAreThoseOfSingleOnes) {
 TEST_P(AdaptersInCompany, WrongUsesAreRefused) {
   auto runner = OpenRunner(model_, Options(KvType::kF16, 2));
   const SequenceId id = NewSequence(*runner);
+  TextInput input = {{1, 2, 3}};
+  input.adapters = {{0, 1}};
+  TextRequest text({.tokenizer = SharedTokenizer(model_),
+                    .input = std::make_shared<TextInput>(std::move(input)),
+                    .vocab_size = model_->vocab_size()});
+  Scheduler scheduler(*runner, {});
+  scheduler.Submit(text, {.sequence = id});
+  EXPECT_EQ(scheduler.Drain().error().message, "adapters: expected none of a request in sequence " +
+                                                   std::to_string(id) + ", which has its own");
   const auto message = [&](const std::vector<AdapterUse>& uses) {
     const Status status = runner->SetAdapters(id, uses);
     return status.ok() ? "ok" : status.error().message;
