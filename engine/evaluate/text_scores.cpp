@@ -178,6 +178,14 @@ Status ScoreTexts(Runner& runner, std::span<const ScoredText> texts) {
   std::ranges::stable_sort(order, [](const ScoredText* a, const ScoredText* b) {
     return std::ranges::lexicographical_compare(a->tokens, b->tokens);
   });
+  const int64_t held = runner.stats().sequences;
+  if (held >= runner.sequences_max()) {
+    return MakeError(
+        ErrorCode::kOutOfMemory,
+        "scoring takes a sequence of its own, and the runner's {} in use: free one, or "
+        "make the runner with sequences = {}",
+        held == 1 ? "only one is" : fmt::format("{} are all", held), held + 1);
+  }
   KVANT_ASSIGN(const SequenceId base, runner.NewSequence());
   Status status = ScoreInOrder(runner, base, order);
   const Status freed = runner.FreeSequence(base);

@@ -68,11 +68,6 @@ const float* ImportanceOf(const MeasuredMatrix& matrix, const Sample& sample, in
   return matrix.importance.data() + sample.matrices[static_cast<size_t>(row)] * sample.cols;
 }
 
-// Encoders, too, count negative and non-finite importances as 0.
-double UsableWeight(float importance) {
-  return std::isfinite(importance) ? std::max(double{importance}, 0.0) : 0;
-}
-
 // sum w (x - y)^2 / sum w x^2
 double RelativeError(const MeasuredMatrix& matrix, const Sample& sample,
                      const cpu::KernelTable& kernels, const FormatTraits& format) {
@@ -148,6 +143,10 @@ Status MeasureMatrix(const GgufFile& file, const MeasureOptions& options,
 }
 
 }  // namespace
+
+double UsableWeight(float importance) {
+  return std::isfinite(importance) ? std::max(double{importance}, 0.0) : 0;
+}
 
 Status ListFormats(const GgufFile& file, const MeasureOptions& options,
                    std::span<MeasuredMatrix> matrices) {

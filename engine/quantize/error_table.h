@@ -49,6 +49,10 @@ struct MeasureOptions {
   std::function<Status(std::string_view tensor, size_t done, size_t count)> on_progress = {};
 };
 
+// The weight of a column with this importance: as in encoders, 0 where it is negative or not
+// finite.
+double UsableWeight(float importance);
+
 // Fills the rows of matrices whose tensor and importance are set, but for the errors. kInvalid,
 // naming the tensor, for a matrix that none of the formats can hold.
 Status ListFormats(const formats::GgufFile& file, const MeasureOptions& options,

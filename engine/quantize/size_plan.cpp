@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/aligned_buffer.h"
+#include "engine/quantize/typical_sensitivity.h"
 #include "formats/quoted.h"
 
 namespace kvant::quantize {
@@ -23,18 +24,16 @@ class SizePlanner {
     KVANT_TRY(FindMatrices());
     KVANT_TRY(ListFormats(file_, request_.measure, matrices_));
     KVANT_TRY(CheckSize());
-    std::optional<SensitivityTest> test;
-    if (request_.calibration.has_value()) {
-      KVANT_ASSIGN(test, SensitivityTest::Create(file_, *request_.calibration));
-    }
+    SizePlan plan;
+    KVANT_ASSIGN(std::optional<SensitivityTest> test, CreateTest(plan.notes));
     KVANT_TRY(MeasureErrors(file_, request_.measure, matrices_));
     std::vector<double> measured;
     if (test.has_value()) {
       KVANT_ASSIGN(measured, test->Measure(matrices_));
+      plan.calibration_tokens = test->tokens();
     }
     const std::vector<double> sensitivities = Sensitivities(measured);
     KVANT_ASSIGN(const std::vector<size_t> chosen, Choose(sensitivities));
-    SizePlan plan;
     NoteFallbacks(plan.notes);
     for (size_t i = 0; i < matrices_.size(); ++i) {
       plan.choice[std::string(matrices_[i].tensor->name)] = matrices_[i].rows[chosen[i]].format;
@@ -91,6 +90,25 @@ class SizePlanner {
                      "{}: no matrix is left whose type could be chosen: expected some that no "
                      "option decides on",
                      file_.path());
+  }
+
+  // Nothing where typical sensitivities are to do.
+  Result<std::optional<SensitivityTest>> CreateTest(std::vector<std::string>& notes) const {
+    if (!request_.calibration.has_value()) return std::optional<SensitivityTest>();
+    const bool asked = request_.calibrates == SizeRequest::Calibration::kAsked;
+    auto test = SensitivityTest::Create(file_, matrices_, *request_.calibration);
+    if (!test.ok()) {
+      if (asked) return test.error();
+      notes.push_back(fmt::format("takes typical sensitivities: {}", test.error().message));
+      return std::optional<SensitivityTest>();
+    }
+    if (!asked && test->macs() > kUnaskedMacs) {
+      notes.push_back(
+          "takes typical sensitivities, since measuring those of a model of this size takes long: "
+          "--calibrate TEXT does it");
+      return std::optional<SensitivityTest>();
+    }
+    return std::optional<SensitivityTest>(std::move(*test));
   }
 
   void NoteFallbacks(std::vector<std::string>& notes) const {

@@ -27,13 +27,20 @@ namespace kvant::quantize {
 
 inline constexpr double kErrorGrowth = 8;
 
+// Some minutes on two cores with AVX2.
+inline constexpr double kUnaskedMacs = 1e13;
+
 struct SizeRequest {
   std::optional<uint64_t> file_bytes;  // of all files, metadata included, at most
   std::optional<double> bits;          // or per weight of all tensors, at most
   MeasureOptions measure;
-  std::optional<SensitivityOptions> calibration;  // none: typical sensitivities
-  WriteOptions write;                             // how the file is split
-  BudgetProgress on_choosing = {};                // once everything is measured
+  std::optional<SensitivityOptions> calibration = {};  // none: typical sensitivities
+  // A calibration that nobody asked for gives way to typical sensitivities, with a note, where it
+  // is not possible or takes more than kUnaskedMacs.
+  enum class Calibration : uint8_t { kAsked, kUnasked };
+  Calibration calibrates = Calibration::kAsked;
+  WriteOptions write;               // how the file is split
+  BudgetProgress on_choosing = {};  // once everything is measured
 };
 
 // Weighs an error. The divergence grows in proportion to small errors, and faster when they are no
@@ -57,6 +64,9 @@ struct SizePlan {
   TypeChoice choice;
   std::vector<SizedMatrix> matrices;  // in the order of the file
   uint64_t file_bytes = 0;
+  // The tokens on which sensitivities were measured; 0: they are typical ones, which tell the
+  // better of two choices, but no divergence.
+  int64_t calibration_tokens = 0;
   std::vector<std::string> notes;  // what the user may not expect, one line each
 };
 

@@ -108,7 +108,7 @@ class QuantizeSize : public testing::Test {
 
 TEST_F(QuantizeSize, FillsTheFileAndNeverGoesBeyond) {
   double before = 1e300;
-  for (const uint64_t size : {70'000u, 80'000u, 100'000u, 150'000u, 250'000u, 600'000u}) {
+  for (const uint64_t size : {70'000u, 80'000u, 100'000u, 150'000u, 250'000u, 580'000u}) {
     const auto plan = PlanForSize(*file_, {}, Request(size));
     ASSERT_TRUE(plan.ok()) << plan.error().message;
     PlanOptions options;
@@ -481,7 +481,7 @@ TEST(QuantizeTrained, IsInterruptedInTheMidstOfAMatrix) {
   std::atomic<bool> cancel{false};
   size_t begun = 0;
   request.calibration = SensitivityOptions{.text = kText, .cancel = &cancel};
-  request.calibration->on_progress = [&](std::string_view, size_t, size_t) -> Status {
+  request.calibration->on_progress = [&](std::string_view, double) -> Status {
     cancel = ++begun == 3;
     return {};
   };
