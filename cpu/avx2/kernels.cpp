@@ -18,6 +18,7 @@
 #include "cpu/avx2/peaks.h"
 #include "cpu/intrinsics.h"
 #include "cpu/kv_format_list.h"
+#include "cpu/portable_series.h"
 
 #include "cpu/avx2/begin.inl"
 

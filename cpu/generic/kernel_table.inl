@@ -24,6 +24,8 @@ const KernelTable* Kernels() {
       .causal_conv = CausalConv,
       .scan = Scan,
       .selective_scan = SelectiveScan,
+      .portable_exps = PortableExps,
+      .portable_logs = PortableLogs,
       .peaks = Peaks(),
   };
   return &table;

@@ -17,4 +17,5 @@
 #include "cpu/generic/rows.inl"
 #include "cpu/generic/recurrence.inl"
 #include "cpu/generic/selective_scan.inl"
+#include "cpu/generic/portable_rows.inl"
 // clang-format on

@@ -110,6 +110,13 @@ struct KernelTable {
   void (*scan)(const ScanTask& task);
   void (*selective_scan)(const SelectiveScanTask& task);
 
+  // Each value becomes the exponential of value / divisor, or its natural logarithm, with the same
+  // bits on every instruction set: PortableExps and PortableLogs of
+  // engine/generate/portable_math.h. Quotients are from -700 to 0; logarithms want positive,
+  // finite, normal values. No alignment.
+  void (*portable_exps)(double* values, int64_t count, double divisor);
+  void (*portable_logs)(double* values, int64_t count);
+
   // Loops that reach the limits of the instruction set, for benchmarks; see cpu/peaks.h.
   const PeakLoops* peaks;
 };

@@ -18,6 +18,7 @@
 #include "cpu/neon/codec.h"
 #include "cpu/neon/matmul.h"
 #include "cpu/neon/peaks.h"
+#include "cpu/portable_series.h"
 
 #include "cpu/neon/begin.inl"
 

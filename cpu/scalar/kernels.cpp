@@ -1,10 +1,12 @@
 // The reference kernels over rows, and the scalar kernel table. Sums keep the lanes and the fused
 // operations of cpu/generic, so that the bits of all instruction sets agree.
+#include <bit>
 #include <cstring>
 
 #include "cpu/codec_table.h"
 #include "cpu/kernels/table.h"
 #include "cpu/kv_format_list.h"
+#include "cpu/portable_series.h"
 #include "cpu/scalar/attention.h"
 #include "cpu/scalar/isa.h"
 #include "cpu/scalar/math.h"
@@ -52,6 +54,7 @@ F32 LoadF16(const uint16_t* source) { return F16ToF32(*source); }
 void StoreF16(uint16_t* target, F32 value) { *target = F32ToF16(value); }
 F32 ClampToF16(F32 value) { return Min(65504.0f, Max(-65504.0f, value)); }
 #include "cpu/generic/activations.inl"
+#include "cpu/generic/portable_rows.inl"
 #include "cpu/generic/recurrence.inl"
 #include "cpu/generic/selective_scan.inl"
 
@@ -161,6 +164,8 @@ const KernelTable* Kernels() {
       .causal_conv = CausalConv,
       .scan = Scan,
       .selective_scan = SelectiveScan,
+      .portable_exps = PortableExps,
+      .portable_logs = PortableLogs,
       .peaks = Peaks(),
   };
   return &table;

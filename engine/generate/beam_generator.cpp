@@ -204,8 +204,9 @@ Result<std::vector<BeamGeneration>> GenerateBeams(Runner& runner,
       runner, {.prompt_slice = INT64_MAX, .requests_max = std::max<size_t>(options.parallel, 1)});
   for (size_t i = 0; i < prompts.size(); ++i) {
     BeamOptions search_options = options.search;
-    search_options.ct2_translates =
-        search_options.scoring == BeamScoring::kCt2 && !options.sources.empty();
+    if (search_options.scoring == BeamScoring::kCt2 && !options.sources.empty()) {
+      search_options.ct2_prompt_in_result = true;
+    }
     KVANT_ASSIGN(BeamSearch search,
                  StartSearch(runner, prompts[i], search_options, options.logits));
     KVANT_ASSIGN(const Service service, ServiceFor(runner, prompts[i], options));

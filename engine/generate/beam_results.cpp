@@ -24,7 +24,7 @@ float BeamSearch::Score(float sum, int64_t generated, Ending ending) const {
     case BeamScoring::kHf: return Divide(sum, generated);
     case BeamScoring::kOga: return Divide(sum, static_cast<int64_t>(prompt_.size()) + open);
     case BeamScoring::kCt2: {
-      const bool counts_end = options_.ct2_length_counts_end || options_.ct2_translates;
+      const bool counts_end = options_.ct2_length_counts_end || options_.ct2_prompt_in_result;
       return Divide(sum, PromptInText() + (counts_end ? generated : open));
     }
     case BeamScoring::kWhisper: break;
@@ -35,7 +35,7 @@ float BeamSearch::Score(float sum, int64_t generated, Ending ending) const {
 }
 
 int64_t BeamSearch::PromptInText() const {
-  return options_.ct2_translates ? std::ssize(prompt_) - 1 : 0;
+  return options_.ct2_prompt_in_result ? std::ssize(prompt_) - 1 : 0;
 }
 
 // sum / length^penalty; -infinity for an empty text whose score would be undefined.

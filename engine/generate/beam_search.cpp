@@ -40,6 +40,7 @@ Result<BeamSearch> BeamSearch::Create(const BeamOptions& options, int32_t vocab_
                                       const LogitOptions& logits, const Tokenizer* tokenizer) {
   KVANT_TRY(CheckBeamOptions(options, vocab_size));
   BeamSearch search(options, vocab_size);
+  if (options.scoring != BeamScoring::kCt2) search.options_.ct2_prompt_in_result = false;
   KVANT_TRY(search.log_probs_.Add(logits, tokenizer));
   search.reads_tokens_ = search.log_probs_.stages().reads_tokens();
   search.keeps_state_ = search.log_probs_.stages().keeps_state();
@@ -95,7 +96,7 @@ Status BeamSearch::Start(std::span<const TokenId> prompt) {
   if (reads_tokens_) text_.reserve(prompt.size() + static_cast<size_t>(generated_max_));
   stages_.assign(1, log_probs_.stages());
   for (size_t i = 0; keeps_state_ && i < prompt.size(); ++i) {
-    const bool is_text = options_.ct2_translates && i > 0;
+    const bool is_text = options_.ct2_prompt_in_result && i > 0;
     stages_[0].Accept(prompt[i], is_text ? TokenFrom::kText : TokenFrom::kPrompt);
   }
   nodes_.clear();
@@ -273,8 +274,6 @@ LogitText BeamSearch::Text(int32_t node) {
     node = entry.parent_node;
   }
   text.tokens = text_;
-  // CTranslate2's Translator does not look at the token that every text begins with.
-  if (options_.ct2_translates) text.tokens = text.tokens.subspan(1);
   return text;
 }
 

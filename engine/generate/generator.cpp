@@ -2,6 +2,7 @@
 
 #include "base/counted.h"
 #include "base/result.h"
+#include "engine/run/memory_plan.h"
 #include "kvant/scheduler.h"
 
 namespace kvant {
@@ -37,6 +38,9 @@ Result<Generation> Generate(SequenceHost& host, SequenceId sequence, const Token
 Result<Generation> Generate(Session& session, const Tokenizer& tokenizer, Sampler& sampler,
                             std::span<const TokenId> prompt, const GenerateOptions& options,
                             const TextFunction& on_text) {
+  if (options.shift_keep.has_value()) {
+    KVANT_TRY(CheckShift(session.runner().model(), session.runner().options()));
+  }
   return Generate(session.runner(), session.sequence(), tokenizer, sampler, prompt, options,
                   on_text);
 }

@@ -72,6 +72,24 @@ void LogitChain::Accept(TokenId token, TokenFrom from) {
   }
 }
 
+void LogitChain::Guess(size_t most, std::vector<TokenId>& tokens) const {
+  const size_t before = tokens.size();
+  for (const auto& stages : places_) {
+    for (const auto& stage : stages) {
+      if (tokens.size() == before) stage->Guess(most, tokens);
+    }
+  }
+}
+
+bool LogitChain::IsOver() const {
+  for (const auto& stages : places_) {
+    for (const auto& stage : stages) {
+      if (stage->IsOver()) return true;
+    }
+  }
+  return false;
+}
+
 Result<bool> LogitChain::Apply(const LogitText& text, std::span<float> row) {
   for (size_t place = 0; place < places_.size(); ++place) {
     const bool foreign = AllLogitStages()[place]->code == LogitStageRow::Code::kCallers;

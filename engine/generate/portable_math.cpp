@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "engine/generate/portable_series.h"
+#include "cpu/portable_series.h"
 
 namespace kvant {
 namespace {

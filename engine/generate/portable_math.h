@@ -34,8 +34,8 @@ void SanitizeRow(std::span<const float> from, std::span<float> to);
 // The natural logarithm of a positive, finite, normal x; -infinity for 0. Other arguments give NaN.
 double PortableLog(double x);
 
-// Each value becomes its PortableExp, bit for bit; values from -700 to 0.
-void PortableExps(std::span<double> values);
+// Each value becomes the PortableExp of value / divisor, bit for bit; quotients from -700 to 0.
+void PortableExps(std::span<double> values, double divisor = 1);
 
 // Each value becomes its PortableLog, bit for bit; positive, finite, normal values.
 void PortableLogs(std::span<double> values);

@@ -38,6 +38,11 @@ double Scheduler::Now() const {
 // ---- Any thread ---------------------------------------------------------------------------------
 
 Status Scheduler::Submit(std::shared_ptr<Request> request, const Service& service) {
+  return Submit(std::span(&request, 1), service);
+}
+
+Status Scheduler::Submit(std::span<const std::shared_ptr<Request>> requests,
+                         const Service& service) {
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) return MakeError(ErrorCode::kCancelled, "the scheduler has stopped");
@@ -47,8 +52,11 @@ Status Scheduler::Submit(std::shared_ptr<Request> request, const Service& servic
       return MakeError(ErrorCode::kBusy, "the queue is full: {} requests are waiting", waiting);
     }
     // The place in the queue and the deadline count from now on, not from the next round.
-    request->place_ = options_.ageing > 0 || service.seconds_max > 0 ? Now() : 0;
-    inbox_.push_back({std::move(request), service});
+    const double place = options_.ageing > 0 || service.seconds_max > 0 ? Now() : 0;
+    for (const std::shared_ptr<Request>& request : requests) {
+      request->place_ = place;
+      inbox_.push_back({request, service});
+    }
     inbox_size_.store(inbox_.size());
   }
   arrived_.notify_one();

@@ -51,6 +51,7 @@ Status Scheduler::StartPrompt(Request& request) {
   }
   KVANT_ASSIGN(progress.sequence, NewSequenceFor(request));
   if (request.has_begun_) return FindPrefixAgain(request);
+  if (!request.service_.reuses_prefix || request.wants_prompt_rows()) return {};
   KVANT_ASSIGN(request.reused_, host_.ReusePrefix(progress.sequence, request.prompt()));
   counted_.tokens_reused += static_cast<uint64_t>(request.reused_);
   progress.done = progress.kept = request.reused_;
@@ -163,12 +164,13 @@ Status Scheduler::AddPromptPiece(Request& request, int64_t& budget) {
   if (progress.sequence < 0) return {};
   const std::span<const TokenId> prompt = request.prompt();
   const int64_t left = std::ssize(prompt) - progress.done;
-  StepInput input = {progress.sequence, {}, Logits::kNone};
+  StepInput input = {progress.sequence, {}, Logits::kNone, request.service_.reuses_prefix};
   if (left > 0) {
     progress.piece = PromptPiece(request, budget);
     input.tokens =
         prompt.subspan(static_cast<size_t>(progress.done), static_cast<size_t>(progress.piece));
     if (progress.piece == left) input.logits = Logits::kLast;
+    if (request.wants_prompt_rows()) input.logits = Logits::kAll;
   } else if (progress.done < PromptTokens(request)) {
     // Tokens that the request had chosen itself: the first time they were computed few at a time,
     // so they are again.
@@ -188,7 +190,9 @@ Status Scheduler::RunStep(size_t first) {
   statuses_.assign(inputs_.size(), Status());
   StepOptions options;
   options.rows = [this](size_t input, int64_t token, std::span<const float> logits) {
-    return owners_[input]->TakeRow(token, logits);
+    Request& owner = *owners_[input];
+    if (owner.state_ == Request::State::kRunning) return owner.TakeRow(token, logits);
+    return owner.TakePromptRow(owner.progress_.done + token, logits);
   };
   options.statuses = statuses_;
   const double start = Now();

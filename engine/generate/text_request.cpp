@@ -105,6 +105,17 @@ int64_t TextRequest::given() const {
   return options().processors_prompt < 0 ? all : std::min(all, options().processors_prompt);
 }
 
+// The logits of a token of the prompt tell how likely the next one is.
+Status TextRequest::TakePromptRow(int64_t token, std::span<const float> logits) {
+  const auto next = static_cast<size_t>(token) + 1;
+  if (next >= prompt().size() || !chosen_status_.ok()) return {};
+  // An error here would be one of the whole step.
+  chosen_status_ = CheckLogitsAreNumbers(logits, {host_, token, prompt()[next - 1]});
+  out_.prompt_log_probs.resize(next);
+  out_.prompt_log_probs[next - 1] = LogProbsOf(prompt()[next], logits, *options().prompt_log_probs);
+  return {};
+}
+
 void TextRequest::PromptDone(int64_t tokens) {
   if (begun_) return;
   AcceptPrompt(tokens);
@@ -119,7 +130,10 @@ void TextRequest::AcceptPrompt(int64_t tokens) {
   }
 }
 
-void TextRequest::Begin(SequenceId sequence) { sequence_ = sequence; }
+void TextRequest::Begin(SequenceId sequence) {
+  sequence_ = sequence;
+  if (options().draft != nullptr) options().draft->Begin();
+}
 
 // ---- Steps --------------------------------------------------------------------------------------
 
@@ -138,17 +152,20 @@ Status TextRequest::AddInputs(SequenceHost& host, std::vector<StepInput>& inputs
   return {};
 }
 
-// Fills guess_ with the last token and the tokens that the draft guesses after it, as many as there
-// is room for.
+// Fills guess_ with the last token and the tokens that a stage or else the draft expects after it,
+// as many as there is room for.
 Status TextRequest::Guess(SequenceHost& host) {
   guess_.assign(1, out_.ids.back());
-  if (options().draft == nullptr) return {};
   // More rows would not have the bits of single rows.
-  int64_t count =
-      std::min({options().draft_tokens, kSharedRowsMax - 1, host.context() - before_ - 1});
+  int64_t count = std::min(kSharedRowsMax - 1, host.context() - before_ - 1);
   if (options().max_tokens >= 0) {
     count = std::min(count, options().max_tokens - std::ssize(out_.ids) - 1);
   }
+  const int64_t forced = std::min(count, host.free_rewind());
+  if (forced > 0) setup_.sampler->logits().Guess(static_cast<size_t>(forced), guess_);
+  guess_is_forced_ = guess_.size() > 1;
+  if (guess_is_forced_ || options().draft == nullptr) return {};
+  count = std::min(count, options().draft_tokens);
   if (count <= 0) return {};
   KVANT_ASSIGN(const auto proposal, options().draft->Propose(all_, count));
   // A token that followed in the prompt may be a row, which is never chosen.
@@ -169,13 +186,12 @@ Status TextRequest::TakeRow(int64_t token, std::span<const float> logits) {
   return {};
 }
 
-TokenLogProbs TextRequest::LogProbsOf(TokenId id, std::span<const float> logits) const {
+TokenLogProbs TextRequest::LogProbsOf(TokenId id, std::span<const float> logits, int32_t top) {
   const evaluate::Distribution distribution = evaluate::Normalize(logits);
   TokenLogProbs out;
-  out.chosen = {id, static_cast<float>(distribution.LogProb(id))};
-  for (const auto& top :
-       evaluate::TopTokens(distribution, static_cast<size_t>(*options().log_probs))) {
-    out.top.push_back({top.id, static_cast<float>(top.log_prob)});
+  out.chosen = {id, distribution.LogProb(id)};
+  for (const auto& one : evaluate::TopTokens(distribution, static_cast<size_t>(top))) {
+    out.top.push_back({one.id, one.log_prob});
   }
   return out;
 }
@@ -206,7 +222,9 @@ Status TextRequest::Choose(std::span<const float> logits, int64_t position, Toke
   if (no_token_) return {};
   setup_.sampler->Accept(*id);
   chosen_.push_back(*id);
-  if (options().log_probs.has_value()) chosen_log_probs_.push_back(LogProbsOf(*id, logits));
+  if (const auto top = options().log_probs; top.has_value()) {
+    chosen_log_probs_.push_back(LogProbsOf(*id, logits, *top));
+  }
   return {};
 }
 
@@ -217,6 +235,7 @@ Status TextRequest::Advance(SequenceHost& host) {
       Finish(FinishReason::kLength);
       return {};
     }
+    KVANT_TRY(chosen_status_);
     Stopwatch watch(&out_.decode_seconds);
     host_ = host.name();
     KVANT_TRY(Choose(host.logits(sequence_), host.length(sequence_) - 1, prompt().back()));
@@ -231,6 +250,11 @@ Status TextRequest::Advance(SequenceHost& host) {
     Finish(FinishReason::kNoToken);
     return {};
   }
+  // An end token would be the next one, and no part of the text.
+  if (!options().ignore_eos && setup_.sampler->logits().IsOver()) {
+    Finish(FinishReason::kStop);
+    return {};
+  }
   return GoOn(host);
 }
 
@@ -242,7 +266,7 @@ Status TextRequest::TakeStep(SequenceHost& host) {
   ++out_.decode_passes;
   const int64_t right = std::ssize(chosen_) + (no_token_ ? 1 : 0);
   out_.decode_tokens += right;
-  out_.accepted_tokens += right - 1;
+  (guess_is_forced_ ? out_.forced_tokens : out_.accepted_tokens) += right - 1;
   const int64_t kept = before_ + right;
   return host.length(sequence_) > kept ? host.Rewind(sequence_, kept) : Status();
 }
@@ -273,7 +297,10 @@ bool TextRequest::Take(size_t i) {
   const TokenId id = chosen_[i];
   std::string piece;
   const TokenText::State state = text_->Push(id, piece);
-  if (state == TokenText::State::kEndToken) return Finish(FinishReason::kStop);
+  if (state == TokenText::State::kEndToken) {
+    if (options().log_probs.has_value()) out_.end_log_probs = std::move(chosen_log_probs_[i]);
+    return Finish(FinishReason::kStop);
+  }
   out_.ids.push_back(id);
   all_.push_back(id);
   const TokenLogProbs* log_probs = nullptr;

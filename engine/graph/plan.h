@@ -91,6 +91,9 @@ struct CacheLayer {
   int64_t scan_floats = 0;   // the last of these, which may be kept as F16; an even number
   Keeps keeps = Keeps::kTokens;
   bool latent = false;  // keys begin with their values: latent attention
+  // Subtracted from keys that the cache stores as codes with a scale, [kv_heads][k_dim]; empty:
+  // nothing is. A softmax over positions does not see it (arch/sublayers/key_offset.h).
+  std::vector<float> key_offset = {};
 
   bool operator==(const CacheLayer&) const = default;
 };

@@ -61,6 +61,10 @@ const cpu::KernelTable& KernelsOf(const GroupShape& shape, const cpu::KernelTabl
   return cpu::KernelsFor(kernels, shape.k_type, shape.v_type);
 }
 
+void AddTimes(float factor, std::span<const float> offset, float* key) {
+  for (size_t d = 0; d < offset.size(); ++d) key[d] += factor * offset[d];
+}
+
 // A row in canonical form, and its scales.
 struct PlainRow {
   PlainRow(KvType type, int dim)
@@ -151,6 +155,7 @@ void LoadKey(const Cache& cache, const cpu::KernelTable& kernels, const Row& row
   ReadKeyRow(cache, row.at, row.entry, row.position, plain.elements.data(), plain.scales.data());
   DecodeRow(shape.k_type, plain.elements.data(), plain.scales.data(), shape.k_dim, key);
   if (shape.rotate_keys) kernels.rotate(key, 1, shape.k_dim);
+  AddTimes(1, shape.KeyOffset(row.at.layer, row.at.head), key);
 }
 
 void LoadValue(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* value) {
@@ -163,6 +168,7 @@ void LoadValue(const Cache& cache, const cpu::KernelTable& kernels, const Row& r
 
 void StoreKey(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* key) {
   const Spot spot(cache, row.at, row.entry, row.position, Access::kChange);
+  AddTimes(-1, spot.shape.KeyOffset(row.at.layer, row.at.head), key);
   if (spot.shape.rotate_keys) kernels.rotate(key, 1, spot.shape.k_dim);
   KernelsOf(spot.shape, kernels)
       .store_key(key, spot.shape.k_dim, spot.shape.k_type, static_cast<int>(spot.key.column),

@@ -37,7 +37,8 @@ void WriteKeyRow(const Cache& cache, CacheHead at, const TableEntry& entry, int6
 void WriteValueRow(const Cache& cache, CacheHead at, const TableEntry& entry, int64_t position,
                    const std::byte* elements, const void* scales);
 
-// Canonical elements as floats. Rows of a group with rotate_keys or rotate_values stay rotated.
+// Canonical elements as floats. Rows of a group with rotate_keys or rotate_values stay rotated, and
+// keys stay without their offset.
 void DecodeRow(KvType type, const std::byte* elements, const void* scales, int64_t dim,
                float* values);
 
@@ -48,11 +49,11 @@ struct Row {
   int64_t position;
 };
 
-// The key or value as floats, rotated back where the group stores it rotated.
+// The key or value as floats, rotated back where the group stores it rotated, with its offset.
 void LoadKey(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* key);
 void LoadValue(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* value);
 
-// Stores as a pass does: rotates (in place) and rounds or quantizes.
+// Stores as a pass does: shifts and rotates (in place) and rounds or quantizes.
 void StoreKey(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* key);
 void StoreValue(const Cache& cache, const cpu::KernelTable& kernels, const Row& row, float* value);
 

@@ -19,7 +19,8 @@ std::span<const TokenId> BlockOf(std::span<const TokenId> tokens, int64_t number
 
 }  // namespace
 
-PrefixIndex::PrefixIndex(Cache& cache, RowBlocks* rows) : cache_(cache), rows_(rows) {
+PrefixIndex::PrefixIndex(Cache& cache, RowBlocks* rows, uint64_t bytes_max)
+    : cache_(cache), rows_(rows), bytes_max_(bytes_max) {
   for (const GroupId group : cache_.group_ids()) {
     states_max_ = std::max(states_max_, cache_.shape(group).checkpoints * cache_.sequences());
   }
@@ -95,6 +96,28 @@ void PrefixIndex::Find(std::span<const TokenId> tokens, Sequence& sequence, uint
   Touch(chain_);
 }
 
+// The bytes that a node for a block of the sequence refers to, states left out.
+uint64_t PrefixIndex::BytesOf(const Sequence& sequence, int64_t number) const {
+  uint64_t bytes = 0;
+  for (const GroupId group : cache_.group_ids()) {
+    if (cache_.policy(group).holds() != Holds::kPositions) continue;
+    const bool is_held = EntryAt(sequence.tables[group], number * kBlockTokens) != nullptr;
+    bytes += is_held ? cache_.shape(group).block_bytes() : 0;
+  }
+  return bytes;
+}
+
+// Gives up what was used least recently until `bytes` more are allowed; false if they never are, or
+// only without `kept` and the nodes above it.
+bool PrefixIndex::MakeRoom(uint64_t bytes, Node kept) {
+  if (bytes > bytes_max_) return false;
+  while (bytes_ > bytes_max_ - bytes) {
+    const bool has_leaf = !leaves_.empty() && leaves_.begin()->second != kept;
+    if (!has_leaf || !GiveUpLeaf()) return false;
+  }
+  return true;
+}
+
 PrefixIndex::Node PrefixIndex::NewChild(Place place, std::span<const TokenId> block,
                                         const Sequence& sequence, int64_t number) {
   Node node = static_cast<Node>(entries_.size());
@@ -118,7 +141,9 @@ PrefixIndex::Node PrefixIndex::NewChild(Place place, std::span<const TokenId> bl
     }
     const TableEntry* held = EntryAt(sequence.tables[group], number * kBlockTokens);
     entry.ids.push_back(held == nullptr ? kNoBlock : held->id);
-    if (held != nullptr) cache_.AddReference(group, held->id);
+    if (held == nullptr) continue;
+    cache_.AddReference(group, held->id);
+    bytes_ += cache_.shape(group).block_bytes();
   }
   by_hash_.emplace(entry.hash, node);
   entry.used = ++tick_;
@@ -131,14 +156,21 @@ PrefixIndex::Node PrefixIndex::NewChild(Place place, std::span<const TokenId> bl
 }
 
 void PrefixIndex::AddStates(Node node, const Sequence& sequence, int64_t length) {
+  if (entries_[static_cast<size_t>(node)].has_states) return;
+  uint64_t bytes = 0;
+  for (const GroupId group : cache_.group_ids()) {
+    const bool holds = cache_.policy(group).holds() == Holds::kState;
+    if (holds) bytes += cache_.shape(group).block_bytes();
+  }
+  if (!MakeRoom(bytes, node)) return;
   Entry& entry = entries_[static_cast<size_t>(node)];
-  if (entry.has_states) return;
   for (const GroupId group : cache_.group_ids()) {
     if (cache_.policy(group).holds() != Holds::kState) continue;
     const BlockId held = State::BlockAt(sequence.tables[group], length);
     if (held == kNoBlock) continue;
     entry.ids[group] = held;
     cache_.AddReference(group, held);
+    bytes_ += cache_.shape(group).block_bytes();
     entry.has_states = true;
   }
   states_ += entry.has_states ? 1 : 0;
@@ -149,6 +181,7 @@ void PrefixIndex::DropStates(Entry& entry) {
     BlockId& block = entry.ids[group];
     if (cache_.policy(group).holds() != Holds::kState || block == kNoBlock) continue;
     cache_.Release(group, block);
+    bytes_ -= cache_.shape(group).block_bytes();
     block = kNoBlock;
   }
   states_ -= entry.has_states ? 1 : 0;
@@ -174,13 +207,17 @@ void PrefixIndex::Add(std::span<const TokenId> tokens, const Sequence& sequence,
     const std::span<const TokenId> block = BlockOf(tokens, number);
     const Place place = {parent, source};
     Node node = Child(place, block);
-    if (node == kRoot) node = NewChild(place, block, sequence, number);
+    if (node == kRoot) {
+      if (!MakeRoom(BytesOf(sequence, number), parent)) break;
+      node = NewChild(place, block, sequence, number);
+    }
     chain_.push_back(node);
     parent = node;
   }
   Touch(chain_);
   const int64_t length = std::ssize(chain_) * kBlockTokens;
-  if (states == States::kLeftOut || length == 0 || states_max_ == 0) return;
+  const bool is_whole = length + kBlockTokens > static_cast<int64_t>(tokens.size());
+  if (states == States::kLeftOut || length == 0 || states_max_ == 0 || !is_whole) return;
   AddStates(chain_.back(), sequence, length);
   while (states_ > states_max_) GiveUpState();
 }
@@ -207,7 +244,9 @@ bool PrefixIndex::GiveUpLeaf() {
   DropStates(entry);
   for (const GroupId group : cache_.group_ids()) {
     const BlockId block = entry.ids[group];
-    if (block != kNoBlock) cache_.Release(group, block);
+    if (block == kNoBlock) continue;
+    cache_.Release(group, block);
+    bytes_ -= cache_.shape(group).block_bytes();
   }
   const auto [begin, end] = by_hash_.equal_range(entry.hash);
   by_hash_.erase(

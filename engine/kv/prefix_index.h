@@ -8,8 +8,9 @@
 // too: rows behind another source are other rows. A node holds a reference to its block in every
 // group, unless a window group had dropped that block. Groups of states have the state after the
 // node's block, but few nodes have one: the states of the index are limited in number, and a prefix
-// ends where there is one. When the cache needs memory, leaves are given up, the least recently
-// used one first. Thread-safety: none; it belongs to the thread that runs the passes.
+// ends where there is one. When the cache needs memory, and before the index would refer to more
+// bytes than it may, leaves are given up, the least recently used one first. Thread-safety: none;
+// it belongs to the thread that runs the passes.
 #pragma once
 
 #include <array>
@@ -32,8 +33,9 @@ class PrefixIndex {
  public:
   // The cache and the rows must outlive the index. Whoever has both lets the cache ask the index
   // for blocks. Nodes hold the rows among their tokens: an image that comes again gets the same ids
-  // and is found. `rows` may be null, where there are none.
-  explicit PrefixIndex(Cache& cache, RowBlocks* rows = nullptr);
+  // and is found. `rows` may be null, where there are none. The index refers to at most `bytes_max`
+  // bytes of blocks and states.
+  explicit PrefixIndex(Cache& cache, RowBlocks* rows = nullptr, uint64_t bytes_max = UINT64_MAX);
   PrefixIndex(const PrefixIndex&) = delete;
   PrefixIndex& operator=(const PrefixIndex&) = delete;
 
@@ -42,7 +44,8 @@ class PrefixIndex {
   // `source`: the number of what it reads, and 0 for sequences that read nothing.
   void Find(std::span<const TokenId> tokens, Sequence& sequence, uint64_t source = 0);
 
-  // Adds the full blocks of a sequence that has processed exactly `tokens`.
+  // Adds the full blocks of a sequence that has processed exactly `tokens`, from the first one on,
+  // as far as there is room for them.
   void Add(std::span<const TokenId> tokens, const Sequence& sequence,
            States states = States::kAdded, uint64_t source = 0);
 
@@ -56,6 +59,9 @@ class PrefixIndex {
 
   // Adds the tokens of every node to `lists`; they are valid until the index changes.
   void ListTokens(std::vector<std::span<const TokenId>>& lists) const;
+
+  // Bytes of the blocks and states that the index refers to.
+  uint64_t bytes() const { return bytes_; }
 
   int64_t blocks() const { return static_cast<int64_t>(by_hash_.size()); }
 
@@ -83,6 +89,8 @@ class PrefixIndex {
   Node Child(Place place, std::span<const TokenId> block) const;
   Node NewChild(Place place, std::span<const TokenId> block, const Sequence& sequence,
                 int64_t number);
+  uint64_t BytesOf(const Sequence& sequence, int64_t number) const;
+  bool MakeRoom(uint64_t bytes, Node kept);
   void Touch(std::span<const Node> chain);
   int64_t UsableDepth(std::span<const Node> chain) const;
   bool IsUsable(std::span<const Node> chain) const;
@@ -97,6 +105,8 @@ class PrefixIndex {
   std::map<uint64_t, Node> leaves_;  // by tick of last use
   std::vector<Node> chain_;          // of the call under way
   uint64_t tick_ = 0;
+  uint64_t bytes_ = 0;
+  uint64_t bytes_max_;
   int64_t states_ = 0;      // nodes with states
   int64_t states_max_ = 0;  // how many there may be
 };

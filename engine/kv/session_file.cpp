@@ -60,13 +60,16 @@ uint32_t SessionVersion(const Cache& cache) {
   return HasSources(cache) ? kSessionVersionOfSources : kSessionVersion;
 }
 
+// In the number that says whether keys are rotated.
+constexpr int32_t kShiftedKeys = 2;
+
 std::array<int32_t, 8> SessionShape(const GroupShape& shape) {
   return {shape.kv_heads,
           shape.k_dim,
           shape.v_dim,
           static_cast<int32_t>(shape.k_type),
           static_cast<int32_t>(shape.v_type),
-          shape.rotate_keys,
+          shape.rotate_keys + (shape.shifts_keys() ? kShiftedKeys : 0),
           shape.rotate_values,
           static_cast<int32_t>(shape.layers.size())};
 }
@@ -208,6 +211,11 @@ Status WriteSessionFile(const std::string& path, const SessionModel& model, cons
   }
   for (const SavedSource& source : session.sources) {
     if (session.source_rows) KVANT_TRY(PutSourceRows(out, cache, *source.holder));
+  }
+  if (!session.note.empty()) {
+    out.Put(static_cast<uint32_t>(session.note.size()));
+    out.PutBytes(session.note.data(), session.note.size());
+    KVANT_TRY(out.End());
   }
   KVANT_TRY(cache.status());  // what a store could not show is not worth keeping
   return file.Commit();

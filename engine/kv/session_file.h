@@ -22,6 +22,7 @@
 //             each. Groups of sources have none here
 //   rows      with sources, where the header says so: for each source, for each group that holds
 //             sources, its blocks in order, each as above
+//   note      where bytes are left: u32 bytes of a text of the caller's, and the text
 // Files of models with an encoder, whose sequences may have sources, are of version 2, others of
 // version 1; files with row blocks (engine/kv/row_blocks.h) are of version 3, with sources where
 // the model has an encoder. Sequences of one source refer to the same number. Without their rows
@@ -40,6 +41,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -101,12 +103,14 @@ struct SavedSession {
   std::span<const SavedSequence> sequences;
   // [rows][dim] each; the tokens of sequences have ids as in the file.
   std::span<const std::span<const float>> row_blocks = {};
+  std::string_view note = {};
 };
 
 struct LoadedSession {
   std::vector<LoadedSource> sources;
   std::vector<LoadedSequence> sequences;
   std::vector<std::vector<float>> row_blocks;  // as in SavedSession, and so are ids
+  std::string note = {};
 };
 
 // Gives back what a file was read into.

@@ -366,6 +366,14 @@ void SessionReader::Connect(std::vector<LoadedSequence>& sequences) {
   }
 }
 
+Status SessionReader::GetNote(std::string* note) {
+  uint32_t size = 0;
+  KVANT_TRY(in_.GetCount("bytes of the note", 1, &size));
+  note->resize(size);
+  KVANT_TRY(in_.GetBytes(note->data(), size));
+  return in_.End("note");
+}
+
 Result<LoadedSession> SessionReader::Read() {
   Counts counts;
   KVANT_TRY(CheckHeader(&counts));
@@ -387,6 +395,7 @@ Result<LoadedSession> SessionReader::Read() {
   for (size_t i = 0; i < session.sources.size() && counts.source_rows == 1 && status.ok(); ++i) {
     status = GetSourceRows(positions_[i], &session.sources[i]);
   }
+  if (status.ok() && in_.left() > 0) status = GetNote(&session.note);
   if (status.ok() && in_.left() > 0) {
     status = in_.Corrupt(fmt::format("expected its end, found {} more bytes", in_.left()));
   }

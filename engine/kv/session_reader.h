@@ -52,6 +52,7 @@ class SessionReader {
   Status GetSource(LoadedSource* source);
   Status GetSourceNumber(LoadedSequence* sequence);
   Status GetRowBlock(std::vector<float>* rows);
+  Status GetNote(std::string* note);
   Status GetBlocks();
   Status GetSourceRows(int64_t positions, LoadedSource* source);
   Status GetBlock(GroupId group, BlockId block, int64_t rows);

@@ -220,11 +220,12 @@ Status Runner::Save(const std::string& path, std::span<const SequenceId> ids,
     return MakeError(ErrorCode::kNotSupported, "save: there is no KV cache");
   }
   KVANT_ASSIGN(const Contents contents, ContentsOf(*engine_, ids));
-  return kv::WriteSessionFile(path, SessionModelOf(*core.model), *core.cache,
-                              contents.Session(options.source_rows));
+  kv::SavedSession session = contents.Session(options.source_rows);
+  session.note = options.note;
+  return kv::WriteSessionFile(path, SessionModelOf(*core.model), *core.cache, session);
 }
 
-Result<std::vector<SequenceId>> Runner::Load(const std::string& path) {
+Result<std::vector<SequenceId>> Runner::Load(const std::string& path, std::string* note) {
   run::Core& core = *engine_->core;
   if (!core.cache.has_value()) {
     return MakeError(ErrorCode::kNotSupported, "load: there is no KV cache");
@@ -236,6 +237,7 @@ Result<std::vector<SequenceId>> Runner::Load(const std::string& path) {
   };
   KVANT_ASSIGN(kv::LoadedSession loaded,
                kv::ReadSessionFile(path, SessionModelOf(*core.model), check, *core.cache));
+  if (note != nullptr) *note = std::move(loaded.note);
   return TakeUpAll(*engine_, path, loaded);
 }
 

@@ -121,6 +121,13 @@ std::vector<kv::GroupShape> GroupLayers(const Model& model, const SessionOptions
       group->store = store;
     }
     group->layers.push_back(static_cast<int>(i));
+    if (!layer.key_offset.empty() && cpu::KvHasScales(group->k_type) && !group->holds_states()) {
+      group->key_offsets.resize(group->layers.size());
+      group->key_offsets.back() = layer.key_offset;
+    }
+  }
+  for (kv::GroupShape& group : groups) {
+    if (group.shifts_keys()) group.key_offsets.resize(group.layers.size());
   }
   return groups;
 }
@@ -297,6 +304,18 @@ Result<MemoryPlan> PlanMemory(const Model& model, const SessionOptions& wanted) 
     plan.encoder = EncoderBytes(model, options, model.source_length());
   }
   return plan;
+}
+
+Status CheckShift(const Model& model, const SessionOptions& options) {
+  if (!options.kv_cache) {
+    return MakeError(ErrorCode::kNotSupported, "a full context cannot move on without a KV cache");
+  }
+  KVANT_ASSIGN(const MemoryPlan plan, PlanMemory(model, options));
+  const auto has_states = [](const MemoryPlan::Group& group) { return group.states > 0; };
+  if (std::ranges::none_of(plan.groups, has_states)) return {};
+  return MakeError(ErrorCode::kNotSupported,
+                   "a full context cannot move on with this model: its recurrent layers keep one "
+                   "state of all tokens, from which none can be taken away");
 }
 
 }  // namespace kvant

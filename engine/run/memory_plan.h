@@ -42,4 +42,8 @@ uint64_t EncoderBytes(const Model& model, const SessionOptions& options, int64_t
 // would fit, if the machine or the container that the process runs in does not have it now.
 Status CheckMemory(const kv::CacheOptions& cache);
 
+// kNotSupported where a full context cannot move on by forgetting tokens: recurrent layers keep one
+// state of all tokens.
+Status CheckShift(const Model& model, const SessionOptions& options);
+
 }  // namespace kvant

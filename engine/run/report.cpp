@@ -101,6 +101,7 @@ RunnerStats Runner::stats() const {
   RunnerStats stats = core.counters;
   stats.sequences = engine_->sequences->count();
   stats.snapshots = engine_->sequences->snapshots();
+  stats.prefix_bytes = engine_->sequences->prefix_bytes();
   if (!core.cache.has_value()) return stats;
   const graph::DeviceAttention::Stats device = engine_->executor->device_stats();
   stats.bytes_to_device = device.traffic.up;

@@ -230,6 +230,11 @@ PromptCut Runner::prompt_cut() const {
   return {.chunk = options().chunk, .few_rows = std::min(options().chunk, kSharedRowsMax)};
 }
 
+int64_t Runner::free_rewind() const {
+  const auto& cache = engine_->core->cache;
+  return cache.has_value() && cache->holds_states() ? options().state_log : INT64_MAX;
+}
+
 // ---- Branching ----------------------------------------------------------------------------------
 
 Result<SequenceId> Runner::Fork(SequenceId sequence) {

@@ -13,7 +13,9 @@ namespace kvant::run {
 Sequences::Sequences(Core& core, Sources& sources)
     : core_(core), sources_(sources), rows_(core.model->vocab_size()) {
   if (!core_.cache.has_value()) return;
-  if (core_.options.prefix_cache) prefixes_.emplace(*core_.cache, &core_.row_blocks);
+  if (core_.options.prefix_cache) {
+    prefixes_.emplace(*core_.cache, &core_.row_blocks, core_.options.prefix_bytes_max);
+  }
   core_.cache->SetReclaim([this](kv::GroupId group) { return Reclaim(group); });
 }
 

@@ -97,6 +97,8 @@ class Sequences {
   Result<SequenceState*> GetSnapshot(SnapshotId id) const;
   void FreeSnapshot(SnapshotId id);
   int64_t snapshots() const;
+  // Bytes of the blocks that the prefix cache refers to.
+  uint64_t prefix_bytes() const { return prefixes_.has_value() ? prefixes_->bytes() : 0; }
 
   // Changes the tokens of a state, and which row blocks they hold, but nothing else of the state.
   void AddTokens(SequenceState& state, std::span<const TokenId> tokens);

@@ -57,16 +57,16 @@ Status Session::Prune(int64_t keep_first, int64_t keep_last, PrunePositions posi
   return runner_->Prune(sequence_, keep_first, keep_last, positions);
 }
 
-Status Session::Save(const std::string& path) const {
-  return runner_->Save(path, std::span(&sequence_, 1));
+Status Session::Save(const std::string& path, const std::string& note) const {
+  return runner_->Save(path, std::span(&sequence_, 1), {.note = note});
 }
 
-Status Session::Load(const std::string& path) {
+Status Session::Load(const std::string& path, std::string* note) {
   if (length() > 0) {
     return MakeError(ErrorCode::kInvalid, "{}: a session that has begun cannot load another", path);
   }
   KVANT_TRY(runner_->FreeSequence(sequence_));
-  const auto loaded = runner_->Load(path);
+  const auto loaded = runner_->Load(path, note);
   if (loaded.ok() && loaded->size() == 1) {
     sequence_ = loaded->front();
     return {};

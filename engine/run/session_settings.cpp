@@ -141,7 +141,8 @@ constexpr SessionSetting kSettings[] = {
              "with the cache, even with --strict and --kv-type f32: by less than 0.0001 for "
              "weights of f16, bf16 or f32, and by up to 0.2 for quantized weights, whose inputs "
              "are rounded to int8. A sampled text may change where two tokens are nearly equally "
-             "likely"},
+             "likely",
+     .is_for_debugging = true},
     {KVANT_SETTING(kv_bytes_max), .topic = SessionTopic::kMemory, .flags = "--kv-budget",
      .type = "SIZE",
      .help = "Most memory for the KV cache: 500M, 2GiB ...; if it is too little, the message says "
@@ -150,11 +151,20 @@ constexpr SessionSetting kSettings[] = {
     {KVANT_SETTING(kv_commit), .topic = SessionTopic::kMemory, .flags = "--kv-prealloc",
      .help = "Take all of the KV cache's memory at the start", .is_of_cache = true},
     {KVANT_SETTING(kv_check), .topic = SessionTopic::kMemory, .flags = "--kv-check",
-     .help = "Test the KV cache's invariants after every operation", .is_of_cache = true},
+     .help = "Test the KV cache's invariants after every operation", .is_of_cache = true,
+     .is_for_debugging = true},
     {KVANT_SETTING(kv_poison), .topic = SessionTopic::kMemory, .flags = "--kv-poison",
-     .help = "Fill freed blocks of the KV cache with NaN", .is_of_cache = true},
+     .help = "Fill freed blocks of the KV cache with NaN", .is_of_cache = true,
+     .is_for_debugging = true},
     {KVANT_SETTING(sequences), .min = 1, .max = kSequencesMax, .range = "{0} to {1}"},
-    {KVANT_SETTING(prefix_cache)},
+    {KVANT_SETTING(prefix_cache), .topic = SessionTopic::kPrefixes, .flags = "--prefix-cache",
+     .help = "Reuse the KV cache of earlier sequences that begin with the same tokens",
+     .is_of_cache = true},
+    {KVANT_SETTING(prefix_bytes_max), .topic = SessionTopic::kPrefixes, .flags = "--prefix-budget",
+     .type = "SIZE",
+     .help = "Most memory that --prefix-cache may refer to: 500M, 2GiB ...; the least recently "
+             "used prefixes are given up",
+     .fallback = "no limit", .is_of_cache = true},
 };
 #undef KVANT_SETTING
 

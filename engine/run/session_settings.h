@@ -30,6 +30,7 @@ enum class SessionTopic : uint8_t {
   kOffload,
   kPasses,
   kMemory,
+  kPrefixes,
   kNone,  // commands decide on these, or have other options for them
 };
 
@@ -60,6 +61,7 @@ struct SessionSetting {
   std::string_view fallback = "";  // kBytes and kChoice: in the help
   int64_t typed_min = min;         // the least number that may be typed
   bool is_of_cache = false;        // means nothing without a KV cache
+  bool is_for_debugging = false;   // stands apart in the help
   // Reads a typed choice; null: it is one of the names from min to max.
   Status (*parse)(std::string_view text, SessionOptions& options) = nullptr;
 

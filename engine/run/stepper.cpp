@@ -109,7 +109,7 @@ Status Stepper::Step(std::span<const StepInput> inputs, const StepOptions& optio
                         : inputs[i].logits == Logits::kLast ? tokens.size() - 1
                                                             : 0;
     size_t reused = 0;
-    if (inputs[i].logits != Logits::kAll) {
+    if (inputs[i].logits != Logits::kAll && inputs[i].reuses_prefix) {
       reused = static_cast<size_t>(sequences_.ReusePrefix(*state, tokens));
     }
     works_.push_back({state, tokens.subspan(reused), reused, from, i});

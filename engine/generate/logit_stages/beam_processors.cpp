@@ -17,6 +17,14 @@ bool HasLogit(const BeamProcessing& step, TokenId token) {
   return static_cast<size_t>(token) < step.row.size();
 }
 
+// The tokens that processors look at. CTranslate2 looks at no token of the prompt but those that
+// are a part of its result, which are not the first one.
+std::span<const TokenId> TokensOf(const BeamProcessing& step) {
+  if (step.options.scoring != BeamScoring::kCt2) return step.text.tokens;
+  const int64_t unseen = step.options.ct2_prompt_in_result ? 1 : step.text.prompt;
+  return step.text.tokens.subspan(static_cast<size_t>(unseen));
+}
+
 void Ban(const BeamProcessing& step, std::span<const TokenId> tokens) {
   for (const TokenId token : tokens) {
     if (HasLogit(step, token)) BeamValue(step, token) = kLogitNone;
@@ -39,7 +47,7 @@ void PenalizeShared(const BeamProcessing& step) {
 // Penalizes each token once, however often it occurs.
 void PenalizeRepetition(const BeamProcessing& step) {
   const float penalty = step.options.repetition_penalty;
-  for (const TokenId token : step.text.tokens) {
+  for (const TokenId token : TokensOf(step)) {
     if (!HasLogit(step, token)) continue;
     uint32_t& seen = step.seen[static_cast<size_t>(token)];
     if (seen == step.call) continue;
@@ -51,7 +59,7 @@ void PenalizeRepetition(const BeamProcessing& step) {
 
 // Whatever followed an earlier occurrence of the last n - 1 tokens.
 void BanRepeatedNgrams(const BeamProcessing& step) {
-  const std::span<const TokenId> text = step.text.tokens;
+  const std::span<const TokenId> text = TokensOf(step);
   const size_t prefix = static_cast<size_t>(step.options.no_repeat_ngram) - 1;
   if (text.size() <= prefix) return;
   const auto last = text.last(prefix);
@@ -65,7 +73,7 @@ void BanRepeatedNgrams(const BeamProcessing& step) {
 // Hugging Face leaves out words that are longer than the text, though all but their last token may
 // be there already, and single end tokens.
 void BanBadWords(const BeamProcessing& step) {
-  const std::span<const TokenId> text = step.text.tokens;
+  const std::span<const TokenId> text = TokensOf(step);
   const auto& ends = step.options.end_tokens;
   const bool hf = step.options.scoring == BeamScoring::kHf;
   for (const std::vector<TokenId>& word : step.options.bad_words) {

@@ -4,4 +4,5 @@
 KVANT_LOGIT_STAGE(kFunctionLogitStage)
 KVANT_LOGIT_STAGE(kProcessorLogitStages)
 KVANT_LOGIT_STAGE(kBiasLogitStage)
+KVANT_LOGIT_STAGE(kGrammarLogitStage)
 KVANT_LOGIT_STAGE(kAddedLogitStages)

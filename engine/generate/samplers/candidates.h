@@ -19,6 +19,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/generate/samplers/range_sums.h"
 #include "kvant/random.h"
 #include "kvant/token_id.h"
 
@@ -76,13 +77,37 @@ class Candidates {
     if (sorted_ > 0) SortAll();
   }
 
+  // Whether a is before b in the order.
+  static bool IsBefore(const TokenCandidate& a, const TokenCandidate& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+  }
+
   // Sets the weights to e^((logit - best) / temperature) and their sum.
   void ComputeWeights();
   uint64_t weight_total() const { return weight_total_; }
 
-  // Keeps the first `count` of the order, or drops the first `count`.
+  // Keeps the first `count` of the order; sorted only as far as they were.
   void Truncate(size_t count);
-  void DropFirst(size_t count);
+
+  // Keep the first of the order: as many as together weigh `enough` (> 0), or all whose logit is at
+  // least `least`, and no fewer than `count_min`. KeepWeight wants weights.
+  void KeepWeight(double enough, size_t count_min);
+  void KeepAbove(double least, size_t count_min);
+
+  // Keeps the candidates for which keep(i) is true. The rest stays in its order.
+  template <class Keep>
+  void KeepIf(const Keep& keep) {
+    size_t count = 0;
+    size_t sorted = 0;
+    for (size_t i = 0; i < list_.size(); ++i) {
+      list_[count] = list_[i];
+      const size_t stays = keep(i) ? 1 : 0;
+      count += stays;
+      if (i < sorted_) sorted += stays;
+    }
+    list_.resize(count);
+    sorted_ = sorted;
+  }
 
   // The list becomes `kept`, which becomes scratch; in any order.
   void Replace(std::vector<TokenCandidate>& kept);
@@ -96,14 +121,25 @@ class Candidates {
  private:
   void Gather(size_t count);
   void ApplyTemperature();
+  float LargestLogit() const;  // on the list
+  template <class Enough>
+  RangeSums::Cut FindCut(const Enough& enough);
 
   std::vector<float> row_;  // [vocab]
   bool is_list_ = false;
-  std::vector<TokenCandidate> list_;
-  size_t sorted_ = 0;  // length of the prefix that is in order
+  std::vector<TokenCandidate> list_;  // means nothing unless is_list_
+  size_t sorted_ = 0;                 // length of the prefix that is in order
   uint64_t weight_total_ = 0;
   double temperature_ = 1;
-  std::vector<int32_t> places_;  // [vocab] scratch of Change: place on the list + 1
+
+  // The weights on the list are of this logit and temperature, if have_weights_.
+  bool have_weights_ = false;
+  float weights_best_ = 0;
+  double weights_temperature_ = 1;
+
+  RangeSums likely_;              // scratch of FindCut
+  std::vector<uint32_t> at_cut_;  // scratch of FindCut: indices of candidates
+  std::vector<int32_t> places_;   // [vocab] scratch of Change: place on the list + 1
 };
 
 }  // namespace kvant

@@ -19,13 +19,7 @@ class MinPStage final : public CopiedStage<MinPStage> {
     // p_i >= min_p * p_max, said of logits.
     const double least =
         static_cast<double>(candidates[0].logit) + log_p_ * candidates.temperature();
-    size_t count = 1;
-    while (count < candidates.size()) {
-      candidates.Sort(count + 1);
-      if (static_cast<double>(candidates[count].logit) < least) break;
-      ++count;
-    }
-    candidates.Truncate(std::max(count, keep_min_));
+    candidates.KeepAbove(least, keep_min_);
   }
 
  private:

@@ -26,19 +26,22 @@ class MirostatStage : public DrawingStage {
 
   size_t Draw(Candidates& candidates, Xoshiro256& random) final {
     candidates.ComputeWeights();
-    candidates.Truncate(std::max(CountToKeep(candidates), size_t{1}));
+    Keep(candidates);
     const size_t chosen = candidates.Draw(random);
-    mu_ -= eta_ * (Surprise(candidates, chosen) - tau_);
+    mu_ -= eta_ * (Surprise(LogTotal(candidates), candidates[chosen].weight) - tau_);
     return chosen;
   }
 
  protected:
-  // How many of the likeliest stay. The weights are there; the order is where it is asked for.
-  virtual size_t CountToKeep(Candidates& candidates) const = 0;
+  // Keeps the likeliest, at least one. The weights are there.
+  virtual void Keep(Candidates& candidates) const = 0;
 
-  static double Surprise(const Candidates& candidates, size_t i) {
-    const double total = PortableLog(static_cast<double>(candidates.weight_total()));
-    return (total - PortableLog(static_cast<double>(candidates[i].weight))) / kLn2;
+  // Surprise of a weight among weights of which `log_total` is the logarithm of the sum, in bits.
+  static double Surprise(double log_total, uint64_t weight) {
+    return (log_total - PortableLog(static_cast<double>(weight))) / kLn2;
+  }
+  static double LogTotal(const Candidates& candidates) {
+    return PortableLog(static_cast<double>(candidates.weight_total()));
   }
   double mu() const { return mu_; }
 
@@ -55,9 +58,15 @@ class PaperMirostatStage final : public CopiedStage<PaperMirostatStage, Mirostat
       : CopiedStage(options), vocab_(static_cast<double>(vocab)) {}
 
  protected:
-  size_t CountToKeep(Candidates& candidates) const override {
-    const size_t size = candidates.size();
+  void Keep(Candidates& candidates) const override {
     candidates.Sort(kMirostatTokens);
+    candidates.Truncate(CountToKeep(candidates));
+  }
+
+ private:
+  // At least 1; the first kMirostatTokens are in order.
+  size_t CountToKeep(const Candidates& candidates) const {
+    const size_t size = candidates.size();
     double products = 0;
     double squares = 0;
     for (size_t i = 0; i + 1 < std::min(size, kMirostatTokens); ++i) {
@@ -77,7 +86,6 @@ class PaperMirostatStage final : public CopiedStage<PaperMirostatStage, Mirostat
     return k >= static_cast<double>(size) ? size : static_cast<size_t>(k);
   }
 
- private:
   double vocab_;
 };
 
@@ -87,15 +95,18 @@ class DirectMirostatStage final : public CopiedStage<DirectMirostatStage, Mirost
   using CopiedStage::CopiedStage;
 
  protected:
-  size_t CountToKeep(Candidates& candidates) const override {
-    size_t count = 0;
-    while (count < candidates.size()) {
-      candidates.Sort(count + 1);
-      const bool surprises = candidates[count].weight == 0 || Surprise(candidates, count) > mu();
-      if (surprises) break;
-      ++count;
+  void Keep(Candidates& candidates) const override {
+    const double log_total = LogTotal(candidates);
+    candidates.Sort(1);
+    // The least weight that does not surprise too much, in (surprising, expected].
+    uint64_t surprising = 0;
+    uint64_t expected = candidates[0].weight;
+    if (Surprise(log_total, expected) > mu()) return candidates.Truncate(1);
+    while (expected - surprising > 1) {
+      const uint64_t middle = surprising + (expected - surprising) / 2;
+      (Surprise(log_total, middle) > mu() ? surprising : expected) = middle;
     }
-    return count;
+    candidates.KeepIf([&](size_t i) { return candidates[i].weight >= expected; });
   }
 };
 

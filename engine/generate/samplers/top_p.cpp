@@ -15,16 +15,7 @@ class TopPStage final : public CopiedStage<TopPStage> {
 
   void Apply(Candidates& candidates, Xoshiro256&) override {
     candidates.ComputeWeights();
-    const double enough = static_cast<double>(candidates.weight_total()) * p_;
-    uint64_t sum = 0;
-    size_t count = 0;
-    while (count < candidates.size()) {
-      candidates.Sort(count + 1);
-      sum += candidates[count].weight;
-      ++count;
-      if (static_cast<double>(sum) >= enough) break;
-    }
-    candidates.Truncate(std::max(count, keep_min_));
+    candidates.KeepWeight(static_cast<double>(candidates.weight_total()) * p_, keep_min_);
   }
 
  private:

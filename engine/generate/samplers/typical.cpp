@@ -2,38 +2,16 @@
 // nearest to the entropy until their probabilities together exceed p. The likeliest token may be
 // removed.
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <utility>
+#include <span>
 #include <vector>
 
 #include "engine/generate/portable_math.h"
+#include "engine/generate/samplers/range_sums.h"
 #include "engine/generate/samplers/stage.h"
 
 namespace kvant {
 namespace {
-
-constexpr size_t kTypicalRanges = 1024;  // their sums stay in the first-level cache
-constexpr size_t kTypicalOfRange = 8;
-
-// Distances from `least` to `most`, cut into ranges of equal width.
-class DistanceRanges {
- public:
-  DistanceRanges(double least, double most, size_t count) : least_(least), count_(count) {
-    per_range_ = most > least ? static_cast<double>(count - 1) / (most - least) : 0;
-  }
-
-  size_t count() const { return count_; }
-  // Below count(), and never less for a greater distance. Counts and ranges fit 32 bits.
-  size_t Of(double distance) const {
-    return static_cast<size_t>(static_cast<int32_t>((distance - least_) * per_range_));
-  }
-
- private:
-  double least_;
-  double per_range_;
-  size_t count_;
-};
 
 class TypicalStage final : public CopiedStage<TypicalStage> {
  public:
@@ -47,16 +25,8 @@ class TypicalStage final : public CopiedStage<TypicalStage> {
     const double total = static_cast<double>(candidates.weight_total());
     const double enough = total * p_;
     FindDistances(candidates, total);
-    Select(total, enough);
-    SortSelected(candidates);
-    uint64_t sum = 0;
-    kept_.clear();
-    for (const Typical& entry : selected_) {
-      kept_.push_back(candidates[entry.index]);
-      sum += kept_.back().weight;
-      if (IsEnough(sum, kept_.size(), enough)) break;
-    }
-    candidates.Replace(kept_);
+    Mark(candidates, enough);
+    candidates.KeepIf([this](size_t i) { return stays_[i] != 0; });
   }
 
  private:
@@ -86,79 +56,57 @@ class TypicalStage final : public CopiedStage<TypicalStage> {
     distances_ = weights_;
     PortableLogs(distances_);
     const double log_total = PortableLog(total);
-    double entropy = 0;
     for (size_t k = 0; k < count; ++k) {
       distances_[k] = log_total - distances_[k];
-      entropy += weights_[k] / total * distances_[k];
+      weights_[k] = weights_[k] / total * distances_[k];
     }
+    double entropy = 0;
+    for (const double term : weights_) entropy += term;
     for (double& distance : distances_) distance = std::fabs(distance - entropy);
   }
 
-  // selected_ gets the tokens that stay and a few more, nothing sorted: those of the nearest ranges
-  // of distances whose probabilities are enough together. No surprise is above log(total).
-  void Select(double total, double enough) {
-    const DistanceRanges ranges(0, PortableLog(total), kTypicalRanges);
-    std::array<uint64_t, kTypicalRanges> sums{};
-    std::array<uint32_t, kTypicalRanges> counts{};
-    ranges_.resize(distances_.size());
-    for (size_t k = 0; k < distances_.size(); ++k) {
-      const size_t range = ranges.Of(distances_[k]);
-      ranges_[k] = static_cast<uint16_t>(range);
-      sums[range] += static_cast<uint64_t>(static_cast<int64_t>(weights_[k]));
-      ++counts[range];
+  // stays_ gets 1 for all tokens of the ranges of distances before the one in which the
+  // probabilities are enough together, and for the nearest of this one; of equally near ones, for
+  // the lower ids.
+  void Mark(const Candidates& candidates, double enough) {
+    const auto most = std::max_element(distances_.begin(), distances_.end());
+    near_.Fill(
+        distances_.size(), *most, [this](size_t k) { return distances_[k]; },
+        [&](size_t k) { return candidates[indices_[k]].weight; });
+    const RangeSums::Cut cut =
+        near_.Find([&](uint64_t sum, size_t count) { return IsEnough(sum, count, enough); });
+    stays_.assign(candidates.size(), 0);
+    at_cut_.clear();
+    const std::span ranges = near_.ranges();
+    for (size_t k = 0; k < ranges.size(); ++k) {
+      const uint16_t range = ranges[k];
+      stays_[indices_[k]] = range < cut.range ? 1 : 0;
+      if (range == cut.range) at_cut_.push_back({distances_[k], indices_[k]});
     }
-    uint64_t sum = 0;
-    size_t count = 0;
-    size_t last = 0;
-    for (; last < kTypicalRanges; ++last) {
-      sum += sums[last];
-      count += counts[last];
-      if (IsEnough(sum, count, enough)) break;
-    }
-    selected_.clear();
-    for (size_t k = 0; k < distances_.size(); ++k) {
-      if (ranges_[k] <= last) selected_.push_back({distances_[k], indices_[k]});
-    }
-  }
-
-  // Sorts selected_, the nearest first, of equal ones the lower id: first into ranges of a few,
-  // then each range.
-  void SortSelected(const Candidates& candidates) {
     const auto is_nearer = [&](const Typical& a, const Typical& b) {
       if (a.distance != b.distance) return a.distance < b.distance;
       return candidates[a.index].id < candidates[b.index].id;
     };
-    const auto by_distance = [](const Typical& a, const Typical& b) {
-      return a.distance < b.distance;
-    };
-    const auto [least, most] = std::minmax_element(selected_.begin(), selected_.end(), by_distance);
-    const DistanceRanges ranges(least->distance, most->distance,
-                                selected_.size() / kTypicalOfRange + 1);
-    ends_.assign(ranges.count() + 1, 0);
-    for (const Typical& entry : selected_) ++ends_[ranges.Of(entry.distance) + 1];
-    for (size_t range = 1; range <= ranges.count(); ++range) ends_[range] += ends_[range - 1];
-    sorted_.resize(selected_.size());
-    for (const Typical& entry : selected_) sorted_[ends_[ranges.Of(entry.distance)]++] = entry;
-    std::swap(selected_, sorted_);
-    uint32_t begin = 0;
-    for (size_t range = 0; range < ranges.count(); ++range) {
-      const auto first = selected_.begin() + begin;
-      const auto end = selected_.begin() + ends_[range];
-      if (!std::is_sorted(first, end, is_nearer)) std::sort(first, end, is_nearer);
-      begin = ends_[range];
+    if (!std::is_sorted(at_cut_.begin(), at_cut_.end(), is_nearer)) {
+      std::sort(at_cut_.begin(), at_cut_.end(), is_nearer);
+    }
+    uint64_t sum = cut.sum_before;
+    size_t count = cut.count_before;
+    for (const Typical& entry : at_cut_) {
+      stays_[entry.index] = 1;
+      sum += candidates[entry.index].weight;
+      if (IsEnough(sum, ++count, enough)) break;
     }
   }
 
   double p_;
   size_t keep_min_;
   std::vector<uint32_t> indices_;  // of candidates with a probability
-  std::vector<double> weights_;    // of these
+  std::vector<double> weights_;    // of these, then their terms of the entropy
   std::vector<double> distances_;  // of these
-  std::vector<uint16_t> ranges_;   // of these
-  std::vector<Typical> selected_;
-  std::vector<Typical> sorted_;  // scratch of SortSelected
-  std::vector<uint32_t> ends_;   // of ranges in sorted_
-  std::vector<TokenCandidate> kept_;
+  RangeSums near_;                 // scratch of Mark: by distance
+  std::vector<Typical> at_cut_;  // scratch of Mark: the range in which the probabilities are enough
+  std::vector<uint8_t> stays_;   // of all candidates
 };
 
 constexpr SamplerSetting kTypicalSettings[] = {

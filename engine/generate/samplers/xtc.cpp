@@ -22,15 +22,18 @@ class XtcStage final : public CopiedStage<XtcStage> {
     const float chance = static_cast<float>(random.Next() >> 40) * 0x1p-24f;  // 0 <= chance < 1
     if (chance > probability_) return;
     candidates.ComputeWeights();
+    candidates.Sort(1);
     const double least = threshold_ * static_cast<double>(candidates.weight_total());
     size_t reached = 0;
-    while (reached < candidates.size()) {
-      candidates.Sort(reached + 1);
-      if (static_cast<double>(candidates[reached].weight) < least) break;
+    size_t last = 0;  // of the candidates that reach the threshold, in the order
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (static_cast<double>(candidates[i].weight) < least) continue;
+      if (reached == 0 || Candidates::IsBefore(candidates[last], candidates[i])) last = i;
       ++reached;
     }
     if (reached < 2 || candidates.size() - (reached - 1) < keep_min_) return;
-    candidates.DropFirst(reached - 1);
+    const TokenCandidate first = candidates[last];
+    candidates.KeepIf([&](size_t i) { return !Candidates::IsBefore(candidates[i], first); });
   }
 
  private:

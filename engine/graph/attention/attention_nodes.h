@@ -2,6 +2,7 @@
 // values in the cache, the other attends.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 
@@ -33,6 +34,10 @@ struct QueryTemperature {
   float scale = 0;  // 0: nothing does
   float length = 1;
   float offset = 0;
+
+  float FactorAt(int64_t position) const {
+    return 1.0f + scale * std::log1p(std::floor((static_cast<float>(position) + offset) / length));
+  }
 };
 
 // The steps that change every head between the product that makes it and the cache.
@@ -42,8 +47,9 @@ struct HeadChanges {
   cpu::RopeStyle rope_style = cpu::RopeStyle::kInterleaved;
   int64_t n_rot = 0;           // the first dimensions of queries and keys are rotated
   ValueId cos_sin = kNoValue;  // by the angles of MakeRopeTable; kNoValue: there is no rotation
-  QueryTemperature temperature = {};  // after norms and rotation
-  bool values_are_keys = false;       // values are the keys as they are before all of this
+  QueryTemperature temperature = {};   // after norms and rotation
+  bool values_are_keys = false;        // values are the keys as they are before all of this
+  std::vector<float> key_offset = {};  // CacheLayer::key_offset
   // The row has queries alone, which meet what another attention stores in the cache layer.
   bool queries_only = false;
 };

@@ -16,6 +16,7 @@
 
 #include "cpu/float_gemm.h"
 #include "cpu/kernels/rope.h"
+#include "engine/graph/attention/attention_nodes.h"
 #include "engine/graph/attention/attention_shape.h"
 #include "engine/graph/plan.h"
 #include "engine/graph/rowwise/rope.h"
@@ -60,9 +61,10 @@ struct HeadColumns {
 };
 
 // Rotates what is to be rotated of queries [heads][nope + rope] and of the rows [c, k_pe] from
-// column kv.first on, in place; stores the row in the cache layer; and prepares the absorbed form:
-// copies the rotated parts into `absorbed`, whose vectors are [q', q_pe], and writes the parts that
-// are not rotated as records into `nope_records`, [heads] for each row, where that is a value.
+// column kv.first on, and multiplies queries by their temperature, in place; stores the row in the
+// cache layer; and prepares the absorbed form: copies the rotated parts into `absorbed`, whose
+// vectors are [q', q_pe], and writes the parts that are not rotated as records into `nope_records`,
+// [heads] for each row, where that is a value.
 struct LatentStore {
   LatentShape shape;
   int cache_id = 0;
@@ -72,6 +74,7 @@ struct LatentStore {
   HeadColumns kv;
   HeadColumns absorbed;
   ValueId nope_records = kNoValue;
+  QueryTemperature temperature = {};
 };
 std::unique_ptr<Node> MakeLatentStore(const cpu::KernelTable& kernels, const LatentStore& store);
 

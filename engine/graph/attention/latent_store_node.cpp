@@ -107,11 +107,15 @@ class LatentStoreNode final : public Node {
     const bool absorbed = FormOf(shape_, pass) == LatentForm::kAbsorbed;
     const bool turned = pass.kv != nullptr && pass.kv->shape(store_.cache_id).rotate_keys;
     const float* cos_sin = pass.FloatRow(store_.cos_sin, row);
+    const float factor = store_.temperature.FactorAt(pass.positions[static_cast<size_t>(row)]);
     for (int64_t head = heads.begin; head < heads.end; ++head) {
       float* query = pass.FloatRow(store_.queries.value, row) + store_.queries.first +
                      head * store_.queries.stride;
       float* rotated = query + shape_.nope;
       kernels_.rope(rotated, 1, shape_.rope, shape_.rope, store_.rope_style, cos_sin);
+      if (store_.temperature.scale != 0) {
+        for (int64_t i = 0; i < shape_.head_dim(); ++i) query[i] *= factor;
+      }
       if (!absorbed) continue;
       float* target = pass.FloatRow(store_.absorbed.value, row) + store_.absorbed.first +
                       head * store_.absorbed.stride + shape_.latent;

@@ -122,9 +122,7 @@ class RopeAndStoreNode final : public Node {
   }
 
   void HeatQueries(int64_t position, const Heads& heads) const {
-    const QueryTemperature& by = changes_.temperature;
-    const float lengths = std::floor((static_cast<float>(position) + by.offset) / by.length);
-    const float factor = 1.0f + by.scale * std::log1p(lengths);
+    const float factor = changes_.temperature.FactorAt(position);
     float* end = heads.queries + shape_.HeadsPerKv() * shape_.k_dim;
     for (float* value = heads.queries; value != end; ++value) *value *= factor;
   }
@@ -150,9 +148,14 @@ class RopeAndStoreNode final : public Node {
     if (!changes_.queries_only) rotate(heads.key, 1);
   }
 
-  // The Hadamard rotation of vectors that the cache stores as codes.
+  // The offset and the Hadamard rotation of vectors that the cache stores as codes.
   void TurnForCache(const PassContext& pass, const Heads& heads) const {
-    if (!pass.kv->shape(cache_id_).rotate_keys) return;
+    const kv::GroupShape& stored = pass.kv->shape(cache_id_);
+    if (!changes_.queries_only && !changes_.key_offset.empty() && stored.shifts_keys()) {
+      const float* offset = changes_.key_offset.data() + heads.kv_head * shape_.k_dim;
+      for (int64_t d = 0; d < shape_.k_dim; ++d) heads.key[d] -= offset[d];
+    }
+    if (!stored.rotate_keys) return;
     kernels_.rotate(heads.queries, shape_.HeadsPerKv(), shape_.k_dim);
     if (!changes_.queries_only) kernels_.rotate(heads.key, 1, shape_.k_dim);
   }

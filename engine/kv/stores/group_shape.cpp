@@ -1,6 +1,8 @@
 // Sizes and policy of a group.
 #include "engine/kv/stores/group_shape.h"
 
+#include <algorithm>
+
 #include "base/aligned_buffer.h"
 #include "base/check.h"
 #include "cpu/kv_format_list.h"
@@ -35,6 +37,15 @@ std::unique_ptr<const Policy> GroupShape::MakePolicy() const {
   std::unique_ptr<const Policy> made = kv::MakePolicy(policy, number);
   KVANT_CHECK(made != nullptr);
   return made;
+}
+
+std::span<const float> GroupShape::KeyOffset(int layer, int head) const {
+  if (key_offsets.empty()) return {};
+  const auto at = std::ranges::lower_bound(layers, layer) - layers.begin();
+  const std::vector<float>& offset = key_offsets[static_cast<size_t>(at)];
+  if (offset.empty()) return {};
+  const auto dim = static_cast<size_t>(k_dim);
+  return std::span(offset).subspan(static_cast<size_t>(head) * dim, dim);
 }
 
 int64_t GroupShape::FirstVisible(int64_t position) const {

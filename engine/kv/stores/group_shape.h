@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -39,6 +40,9 @@ struct GroupShape {
   // stored, and the results of attention are rotated back.
   bool rotate_keys = false;
   bool rotate_values = false;
+  // For each layer, [kv_heads][k_dim], or nothing: subtracted from keys before they are rotated.
+  // Empty: no layer has any.
+  std::vector<std::vector<float>> key_offsets = {};
   std::string_view policy = {};  // a name of policy_list.h; empty: as the window says
   // A group of states ("state") has one head with k_dim words of 32 bits, the state of one layer.
   // k_type is the type that its scans keep.
@@ -52,6 +56,9 @@ struct GroupShape {
   // Bytes of one position, in all layers and heads; 0 for states.
   uint64_t bytes_per_token() const { return holds_states() ? 0 : block_bytes() / kBlockTokens; }
   bool holds_states() const;
+  bool shifts_keys() const { return !key_offsets.empty(); }
+  // The offset of a cache id's kv head, [k_dim]; empty: none.
+  std::span<const float> KeyOffset(int layer, int head) const;
 
   std::unique_ptr<const Policy> MakePolicy() const;
   // The first position that a query at `position` sees.

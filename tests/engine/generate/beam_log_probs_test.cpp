@@ -87,6 +87,7 @@ TEST(BeamLogProbs, PenaltiesComeAfterTheSoftmaxOnlyForBeamsOfHf) {
   options.renormalize = true;
   expect_normalized();
   options.renormalize = false;
+  options.ct2_prompt_in_result = true;  // else ct2 looks at no token of the prompt
   for (const BeamScoring scoring : {BeamScoring::kCt2, BeamScoring::kWhisper, BeamScoring::kOga}) {
     options.scoring = scoring;
     expect_normalized();
@@ -138,8 +139,10 @@ TEST(BeamLogProbs, BadWordsAreNotCompleted) {
   EXPECT_EQ(left({4, 1}), (Ids{0, 1, 4, 5}));  // not the last one: it has three tokens
   EXPECT_EQ(left({1}), (Ids{0, 1, 2, 4, 5}));
   options.scoring = BeamScoring::kCt2;
-  EXPECT_EQ(left({4, 1}), (Ids{1, 4}));
-  EXPECT_EQ(left({1}), (Ids{1, 4, 5}));
+  EXPECT_EQ(left({4, 1}), (Ids{1, 2, 4, 5}));  // a prompt is no text
+  options.ct2_prompt_in_result = true;         // but for its first token
+  EXPECT_EQ(left({2, 4, 1}), (Ids{1, 4}));
+  EXPECT_EQ(left({2, 1}), (Ids{1, 4, 5}));
 }
 
 // A forced token has log-probability 0, whatever was banned before; it can be banned afterwards.

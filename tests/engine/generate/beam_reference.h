@@ -81,7 +81,11 @@ class NaiveBeamSearch {
     for (float& value : row) value = static_cast<float>(static_cast<double>(value) - log_sum);
   }
 
-  void Process(std::vector<float>& row, const std::vector<TokenId>& text, size_t generated) const {
+  void Process(std::vector<float>& row, const std::vector<TokenId>& whole, size_t generated) const {
+    // CTranslate2's Generator looks at no token of the prompt.
+    std::vector<TokenId> text = whole;
+    if (o_.scoring == BeamScoring::kCt2)
+      text.erase(text.begin(), text.end() - static_cast<ptrdiff_t>(generated));
     const std::set<TokenId> occurring(text.begin(), text.end());
     for (const TokenId token : occurring) {
       float& value = row[Size(token)];
@@ -98,13 +102,13 @@ class NaiveBeamSearch {
     Ban(row, BadEndings(text));
     const size_t least =
         o_.min_new_tokens > 0 ? prompt_.size() + Size(o_.min_new_tokens) : Size(o_.min_length);
-    if (text.size() < least) Ban(row, o_.end_tokens);
-    if (o_.forced_bos.has_value() && text.size() == 1) Force(row, {*o_.forced_bos});
+    if (whole.size() < least) Ban(row, o_.end_tokens);
+    if (o_.forced_bos.has_value() && whole.size() == 1) Force(row, {*o_.forced_bos});
     if (!o_.forced_eos.empty() && generated + 1 == Size(longest_)) Force(row, o_.forced_eos);
     Ban(row, o_.suppress);
     size_t begin = prompt_.size();
     if (begin == 1 && o_.forced_bos.has_value()) begin = 2;
-    if (text.size() == begin) Ban(row, o_.begin_suppress);
+    if (whole.size() == begin) Ban(row, o_.begin_suppress);
   }
 
   static void Ban(std::vector<float>& row, const std::vector<TokenId>& tokens) {

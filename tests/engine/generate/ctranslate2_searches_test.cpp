@@ -1,6 +1,7 @@
-// Beam search on encoder-decoders against CTranslate2's Translator: texts and scores of 225
-// searches on five seeded models, with prefixes, lengths, patience, penalties and banned sequences
-// (tests/reference/make_ctranslate2_searches.py, which names the pinned version).
+// Beam search against CTranslate2, texts and scores: its Translator's on five encoder-decoders,
+// with prefixes (tests/reference/make_ctranslate2_searches.py), and its Generator's on two
+// decoders, with and without the prompt in the result (make_ctranslate2_generations.py). Lengths,
+// patience, penalties and banned sequences vary. The scripts name the pinned version.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -96,6 +97,59 @@ TEST_P(CTranslate2Searches, FindTheSameTextsAndScores) {
       EXPECT_NEAR(hypotheses[i].score, score, 1e-4 * std::max(1.0, std::abs(score) / 10)) << line;
     }
   }
+}
+
+// A prompt in the result is a part of the text behind its first token; else it is before the text.
+BeamOptions GenerationOf(const json& line) {
+  const json& settings = line["settings"];
+  BeamOptions search;
+  search.scoring = BeamScoring::kCt2;
+  search.ct2_prompt_in_result = settings["include_prompt_in_result"];
+  search.beams = settings["beam_size"];
+  search.end_tokens = {line["end"].get<TokenId>()};
+  const auto prompt = search.ct2_prompt_in_result ? 1 : std::ssize(line["prompt"]);
+  search.max_length = settings["max_length"].get<int64_t>() + prompt;
+  search.min_length = settings.value("min_length", 0) + prompt;
+  search.num_return = settings.value("num_hypotheses", 1);
+  search.length_penalty = settings.value("length_penalty", 1.0f);
+  search.patience = settings.value("patience", 1.0f);
+  search.repetition_penalty = settings.value("repetition_penalty", 1.0f);
+  search.no_repeat_ngram = settings.value("no_repeat_ngram_size", 0);
+  search.bad_words = settings.value("suppress_sequences", std::vector<std::vector<TokenId>>());
+  return search;
+}
+
+class CTranslate2Generations : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Seeded, CTranslate2Generations, testing::Values("gpt2", "gptneox"));
+
+TEST_P(CTranslate2Generations, FindTheSameTextsAndScores) {
+  SeededModel seeded(GetParam());
+  std::ifstream file(
+      SourcePath(std::string("tests/reference/seeded/") + GetParam() + ".ct2.jsonl"));
+  const auto model = seeded.Open();
+  ASSERT_NE(model, nullptr);
+  const auto runner = OpenRunner(model, Options(KvType::kF32, 5));
+  int searches = 0;
+  for (std::string text; std::getline(file, text); ++searches) {
+    const json line = json::parse(text);
+    const auto prompt = line["prompt"].get<std::vector<TokenId>>();
+    BeamGenerateOptions options;
+    options.search = GenerationOf(line);
+    const auto found = GenerateBeams(*runner, {&prompt, 1}, options);
+    ASSERT_TRUE(found.ok()) << found.error().message << "\n" << line;
+    const auto& hypotheses = found->front().hypotheses;
+    ASSERT_EQ(hypotheses.size(), line["texts"].size()) << line;
+    for (size_t i = 0; i < hypotheses.size(); ++i) {
+      std::vector<TokenId> ids = hypotheses[i].ids;
+      if (hypotheses[i].ended && !line["settings"].value("return_end_token", false)) ids.pop_back();
+      if (options.search.ct2_prompt_in_result)
+        ids.insert(ids.begin(), prompt.begin(), prompt.end());
+      EXPECT_EQ(ids, line["texts"][i].get<std::vector<TokenId>>()) << i << " " << line;
+      const double score = line["scores"][i];
+      EXPECT_NEAR(hypotheses[i].score, score, 1e-4 * std::max(1.0, std::abs(score) / 10)) << line;
+    }
+  }
+  EXPECT_EQ(searches, 66);
 }
 
 }  // namespace

@@ -1,12 +1,16 @@
 // A scheduler that serves requests of other threads: what each gets is what it would get alone,
 // whoever comes and goes.
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <deque>
+#include <filesystem>
+#include <iterator>
 #include <map>
 #include <thread>
 
+#include "engine/evaluate/token_scores.h"
 #include "kvant/generator.h"
 #include "kvant/scheduler.h"
 #include "kvant/text_request.h"
@@ -220,37 +224,60 @@ TEST(Serving, StopEndsWhatIsThere) {
   EXPECT_EQ(runner->stats().sequences, 0);
 }
 
-// Thousands of short requests of which some leave: nothing grows.
-TEST(Serving, NothingIsLeftOfThousandsOfRequests) {
+std::ptrdiff_t CountDescriptors() {
+  const std::filesystem::directory_iterator open("/proc/self/fd");
+  return std::distance(begin(open), end(open));
+}
+
+// A tenth of 10,000 short requests from 64 threads leave, wherever they are: nothing grows after
+// the first thousand.
+TEST(Serving, NothingIsLeftOfTenThousandRequests) {
+  constexpr uint32_t kThreads = 64;
+  constexpr uint32_t kRequests = 10000;
   const auto model = OpenTiny({}, OwnGemm());
   SessionOptions session = ServedBy(KvType::kF16, 1, 8);
   session.prefix_cache = true;
+  session.kv_check = false;  // once, at the end: it takes most of the time
   session.kv_bytes_max = PlanMemory(*model, ServedBy(KvType::kF16, 1, 1))->kv;
+  session.prefix_bytes_max = session.kv_bytes_max / 2;
   auto runner = OpenRunner(model, session);
   ServingThread serving(*runner, {.stall = 0.01});
+  const std::ptrdiff_t descriptors = CountDescriptors();
+  std::atomic<uint32_t> next = 0;
+  std::atomic<uint32_t> others = 0;
+  std::atomic<size_t> allocated = 0;  // bytes after the first thousand
   std::vector<std::thread> threads;
-  std::atomic<int> others = 0;
-  for (uint32_t number = 0; number < 4; ++number) {
-    threads.emplace_back([&, number] {
-      for (uint32_t i = 0; i < 250; ++i) {
-        Client client(model, {.prompt = RandomTokens(1 + (i * 37 + number) % 90, i % 11),
-                              .sampling = {},
-                              .max_tokens = 3});
+  for (uint32_t number = 0; number < kThreads; ++number) {
+    threads.emplace_back([&] {
+      for (uint32_t i = next++; i < kRequests; i = next++) {
+        Client client(
+            model,
+            {.prompt = RandomTokens(1 + i * 37 % 90, i % 11), .sampling = {}, .max_tokens = 3});
         ExpectOk(serving.scheduler.Submit(client.request));
-        if ((i + number) % 10 == 0) client.request->Cancel();
+        if (i % 10 == 0) {
+          if (i % 30 == 0) client.WaitForTokens(1);
+          client.request->Cancel();
+        }
         client.WaitForEnd();
         if (client.request->generation().ids.size() != 3) ++others;
+        if (i == kRequests / 10) allocated = mallinfo2().uordblks;
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
   ExpectOk(serving.Stop());
-  EXPECT_LE(others.load(), 100);
-  EXPECT_EQ(serving.scheduler.counters().ended, 1000u);
+  EXPECT_LE(others.load(), kRequests / 10);
+  EXPECT_EQ(serving.scheduler.counters().ended, kRequests);
+  EXPECT_EQ(CountDescriptors(), descriptors);
   const RunnerStats stats = runner->stats();
   EXPECT_EQ(stats.sequences, 0);
+  EXPECT_EQ(stats.snapshots, 0);
   EXPECT_LE(stats.kv_bytes_peak, session.kv_bytes_max);
-  EXPECT_EQ(stats.groups[0].blocks_private, 0);  // only the prefix cache holds blocks
+  EXPECT_LE(stats.prefix_bytes, session.prefix_bytes_max);
+  EXPECT_EQ(stats.kv_bytes_used, stats.prefix_bytes);  // only the prefix cache holds blocks
+  EXPECT_EQ(stats.groups[0].blocks_private, 0);
+  // Nothing is left of the requests that were under way at the thousandth.
+  EXPECT_LE(mallinfo2().uordblks, allocated.load() + (size_t{1} << 20));
   ExpectOk(runner->Check());
 }
 
@@ -381,6 +408,89 @@ TEST(LogProbabilities, AreThoseOfTheModel) {
     }
     all.push_back(made.ids[i]);
   }
+}
+
+// Log-probabilities of a prompt are what the score of a text is, in slices and after a prefix was
+// kept, and leave the text as it is.
+TEST(LogProbabilities, OfThePromptAreItsScores) {
+  const auto model = OpenTiny({}, OwnGemm());
+  SessionOptions session = ServedBy(KvType::kF16, 1, 2);
+  session.prefix_cache = true;
+  auto runner = OpenRunner(model, session);
+  Order order{.prompt = RandomTokens(150, 3), .sampling = {}, .max_tokens = 6};
+  order.sampling.temperature = 0;
+  const auto alone = Session::Create(model, ServedBy(KvType::kF16, 1, 1));
+  ASSERT_TRUE(alone.ok());
+  const auto scores = evaluate::ScoreTokens(**alone, order.prompt, 2);
+  ASSERT_TRUE(scores.ok()) << scores.error().message;
+  std::vector<TokenId> first;
+  for (const int64_t slice : {0, 0, 64}) {
+    TextRequest::Setup setup = SetupOf(model, order);
+    setup.options.prompt_log_probs = 2;
+    TextRequest text(std::move(setup));
+    Scheduler scheduler(*runner, {.prompt_slice = slice});
+    scheduler.Submit(text);
+    ExpectOk(scheduler.Drain());
+    const std::vector<TokenLogProbs>& found = text.generation().prompt_log_probs;
+    ASSERT_EQ(found.size(), scores->size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      EXPECT_EQ(found[i].chosen.id, order.prompt[i + 1]);
+      EXPECT_NEAR(static_cast<double>(found[i].chosen.log_prob), (*scores)[i].log_prob, 1e-6);
+      ASSERT_EQ(found[i].top.size(), 2u);
+      EXPECT_EQ(found[i].top[0].id, (*scores)[i].top[0].id);
+    }
+    EXPECT_EQ(text.reused_tokens(), 0);
+    if (first.empty()) first = text.generation().ids;
+    EXPECT_EQ(text.generation().ids, first);
+  }
+}
+
+// A request that wants no known prefix gets none, not even in its first step.
+TEST(Serving, AKnownPrefixIsLeftAloneOnDemand) {
+  const auto model = OpenTiny({}, OwnGemm());
+  SessionOptions session = ServedBy(KvType::kF16, 1, 2);
+  session.prefix_cache = true;
+  auto runner = OpenRunner(model, session);
+  Scheduler scheduler(*runner, {});
+  const Order order{.prompt = RandomTokens(100, 3), .sampling = {}, .max_tokens = 2};
+  for (const auto& [reuses, expected] :
+       std::vector<std::pair<bool, int64_t>>{{true, 0}, {false, 0}, {true, 96}}) {
+    TextRequest text(SetupOf(model, order));
+    const uint64_t before = runner->stats().tokens_reused;
+    scheduler.Submit(text, {.reuses_prefix = reuses});
+    ExpectOk(scheduler.Drain());
+    EXPECT_EQ(text.reused_tokens(), expected);
+    EXPECT_EQ(runner->stats().tokens_reused - before, static_cast<uint64_t>(expected));
+  }
+}
+
+// Several requests at once are taken or refused together.
+TEST(Serving, RequestsThatComeTogetherStayTogether) {
+  const auto model = OpenTiny({}, OwnGemm());
+  auto runner = OpenRunner(model, ServedBy(KvType::kF16, 1, 4));
+  Scheduler scheduler(*runner, {.requests_max = 4, .queue_max = 2});
+  const Order order{.prompt = RandomTokens(10, 3), .sampling = {}, .max_tokens = 2};
+  const auto input = std::make_shared<TextInput>(TextInput{order.prompt});
+  const auto some = [&](size_t count) {
+    std::vector<std::shared_ptr<Request>> out;
+    for (size_t i = 0; i < count; ++i) {
+      TextRequest::Setup setup = SetupOf(model, order);
+      setup.input = input;
+      out.push_back(std::make_shared<TextRequest>(std::move(setup)));
+    }
+    return out;
+  };
+  const auto first = some(4);
+  ExpectOk(scheduler.Submit(first, {}));
+  const auto refused = some(1);
+  EXPECT_TRUE(scheduler.Submit(refused, {}).Is(ErrorCode::kBusy));
+  EXPECT_EQ(refused[0]->state(), Request::State::kNew);
+  ExpectOk(scheduler.Drain());
+  // One prompt for all: the tokens of a family are processed once.
+  EXPECT_EQ(scheduler.counters().tokens_prefilled, 10u);
+  for (const auto& one : first) EXPECT_TRUE(one->status().ok());
+  ExpectOk(scheduler.Submit(refused, {}));
+  ExpectOk(scheduler.Drain());
 }
 
 }  // namespace

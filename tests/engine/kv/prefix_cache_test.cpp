@@ -2,6 +2,8 @@
 // blocks that every window still has, of sequences that hold what their tokens alone give.
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "engine/kv/kv_cache.h"
 #include "tests/engine/run/runner_kinds.h"
 #include "tests/temporary_folder.h"
@@ -156,6 +158,83 @@ TEST(PrefixCache, ForgetsFirstWhatWasUsedLongestAgo) {
     ExpectOk(runner->FreeSequence(id));
     EXPECT_EQ(Reused(*runner, model, again ? a : b), 96u);
     EXPECT_EQ(Reused(*runner, model, again ? b : a), 64u);
+  }
+}
+
+// ---- A budget of its own ------------------------------------------------------------------------
+
+std::unique_ptr<Runner> OpenWithin(const std::shared_ptr<const Model>& model, uint64_t bytes) {
+  SessionOptions options = Options(KvType::kF32, 4);
+  options.prefix_cache = true;
+  options.prefix_bytes_max = bytes;
+  options.threads = 1;
+  return OpenRunner(model, options);
+}
+
+TEST(PrefixCache, ABudgetOfNothingKeepsNothing) {
+  const auto model = OpenTiny({}, OwnGemm());
+  const auto runner = OpenWithin(model, 0);
+  const std::vector<TokenId> tokens = RandomTokens(97, 1);
+  EXPECT_EQ(Reused(*runner, model, tokens), 0u);
+  EXPECT_EQ(Reused(*runner, model, tokens), 0u);
+  EXPECT_EQ(runner->stats().prefix_bytes, 0u);
+  EXPECT_EQ(runner->stats().kv_bytes_used, 0u);
+}
+
+// A prompt that is longer than fits keeps its beginning, and pushes out what was used before it.
+TEST(PrefixCache, ABudgetKeepsTheBeginningOfTheLatest) {
+  const auto model = OpenTiny({}, OwnGemm());
+  const uint64_t block = OpenKnowing(model)->stats().groups[0].block_bytes;
+  const std::vector<TokenId> a = RandomTokens(300, 1);
+  const std::vector<TokenId> b = RandomTokens(97, 2);
+  const auto runner = OpenWithin(model, 4 * block + block / 2);
+  EXPECT_EQ(Reused(*runner, model, a), 0u);
+  EXPECT_EQ(runner->stats().prefix_bytes, 4 * block);
+  EXPECT_EQ(Reused(*runner, model, a), 128u);
+  EXPECT_EQ(Reused(*runner, model, b), 0u);
+  EXPECT_EQ(runner->stats().prefix_bytes, 4 * block);
+  EXPECT_EQ(Reused(*runner, model, b), 96u);
+  EXPECT_EQ(Reused(*runner, model, a), 32u);
+}
+
+// The budget never takes away what a running sequence needs.
+TEST(PrefixCache, ABudgetTakesNothingFromSequencesThatRun) {
+  const auto model = OpenTiny({}, OwnGemm());
+  const uint64_t block = OpenKnowing(model)->stats().groups[0].block_bytes;
+  const auto runner = OpenWithin(model, 3 * block);
+  const std::vector<TokenId> tokens = RandomTokens(200, 1);
+  const SequenceId running = NewSequence(*runner);
+  ExpectOk(runner->Append(running, std::span(tokens).first(150)));
+  EXPECT_EQ(Reused(*runner, model, RandomTokens(200, 2)), 0u);
+  ExpectOk(runner->Append(running, std::span(tokens).subspan(150)));
+  EXPECT_EQ(MaxDifference(runner->logits(running), LogitsAlone(model, KvType::kF32, tokens)), 0.0);
+  ExpectOk(runner->Check());
+}
+
+TEST_P(RunnerKinds, RandomTextsKeepWithinTheBudgetOfPrefixes) {
+  const auto model = OpenModel();
+  for (uint32_t seed = 1; seed <= 3; ++seed) {
+    SessionOptions options = Options(GetParam().type, 3);
+    options.prefix_cache = true;
+    uint64_t block = 0;
+    for (const KvGroupStats& group : OpenRunner(model, options)->stats().groups) {
+      block += group.block_bytes;
+    }
+    options.prefix_bytes_max = seed * 5 * block / 2;
+    const auto runner = OpenRunner(model, options);
+    std::mt19937 random(seed);
+    for (int round = 0; round < 30; ++round) {
+      std::vector<TokenId> tokens = RandomTokens(40 + random() % 80, random() % 4);
+      const std::vector<TokenId> end = RandomTokens(1 + random() % 40, random());
+      tokens.insert(tokens.end(), end.begin(), end.end());
+      const SequenceId id = NewSequence(*runner);
+      ExpectOk(runner->Append(id, tokens));
+      EXPECT_LE(runner->stats().prefix_bytes, options.prefix_bytes_max);
+      if (runner->stats().sequences > 2) ExpectOk(runner->FreeSequence(id));
+      ExpectOk(runner->Check());
+    }
+    EXPECT_GT(runner->stats().prefix_bytes, 0u);
+    EXPECT_GT(runner->stats().tokens_reused, 0u);
   }
 }
 

@@ -19,7 +19,7 @@
 namespace kvant::test {
 namespace {
 
-constexpr size_t kSequences = 4;
+constexpr size_t kProgramSequences = 4;
 constexpr size_t kContext = 900;
 
 // One operation on a sequence since it was empty.
@@ -59,12 +59,12 @@ struct History {
 class RunnerProgram {
  public:
   RunnerProgram(std::shared_ptr<const Model> model, KvType type, uint32_t seed)
-      : model_(std::move(model)), type_(type), random_(seed), histories_(kSequences) {
-    SessionOptions options = Options(type, kSequences);
+      : model_(std::move(model)), type_(type), random_(seed), histories_(kProgramSequences) {
+    SessionOptions options = Options(type, kProgramSequences);
     options.chunk = 48;
     options.threads = 1;
     runner_ = OpenRunner(model_, options);
-    for (size_t s = 0; s < kSequences; ++s) {
+    for (size_t s = 0; s < kProgramSequences; ++s) {
       ids_.push_back(NewSequence(*runner_));
       Say("new {}", Name(s));
     }
@@ -79,7 +79,7 @@ class RunnerProgram {
 
   void Run(int operations) {
     for (int i = 0; i < operations && !testing::Test::HasFatalFailure(); ++i) {
-      const size_t s = Below(kSequences);
+      const size_t s = Below(kProgramSequences);
       switch (Below(9)) {
         case 0:
         case 1:
@@ -89,7 +89,7 @@ class RunnerProgram {
         case 5: Snapshot(s); break;
         case 6: Prune(s); break;
         case 7: SaveAndLoad(s); break;
-        default: Replace(s, Below(kSequences)); break;
+        default: Replace(s, Below(kProgramSequences)); break;
       }
       Compare(s);
     }
@@ -122,10 +122,10 @@ class RunnerProgram {
 
   // New tokens for this sequence and some others at once.
   void Step(size_t s) {
-    std::vector<std::vector<TokenId>> tokens(kSequences);
+    std::vector<std::vector<TokenId>> tokens(kProgramSequences);
     std::vector<StepInput> inputs;
     std::string said = "step";
-    for (size_t i = 0; i < kSequences; ++i) {
+    for (size_t i = 0; i < kProgramSequences; ++i) {
       if (i != s && Below(2) == 0) continue;
       const size_t count = Below(4) == 0 ? 1 + Below(90) : 1 + Below(3);
       if (static_cast<size_t>(histories_[i].length) + count > kContext) continue;
@@ -142,8 +142,8 @@ class RunnerProgram {
   void Reorder() {
     std::vector<int> parents;
     std::vector<History> next;
-    for (size_t i = 0; i < kSequences; ++i) {
-      parents.push_back(static_cast<int>(Below(2) == 0 ? i : Below(kSequences)));
+    for (size_t i = 0; i < kProgramSequences; ++i) {
+      parents.push_back(static_cast<int>(Below(2) == 0 ? i : Below(kProgramSequences)));
       next.push_back(histories_[static_cast<size_t>(parents.back())]);
     }
     Say("reorder A B C D : {}", fmt::join(parents, " "));
@@ -284,7 +284,7 @@ TEST(RunnerProgramText, RunsInTheTerminal) {
   program.Run(60);
   std::string text = program.text();
   std::vector<std::string> expected;
-  for (size_t s = 0; s < kSequences; ++s) {
+  for (size_t s = 0; s < kProgramSequences; ++s) {
     const std::vector<float> logits = program.LastLogits(s);
     if (logits.empty()) continue;
     text += fmt::format("logits {} 0\n", RunnerProgram::Name(s));

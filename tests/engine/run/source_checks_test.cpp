@@ -317,6 +317,41 @@ TEST(SourceOutputs, LogProbabilitiesAreThoseOfTransformers) {
   }
 }
 
+// Folders of transformers 5 say by a setting of their own whether the output is scaled, and mT5 in
+// that version never scales: the logits are those of the other rule times a root of the width.
+TEST(SourceOutputs, AreScaledAsTransformers5Says) {
+  struct Case {
+    const char* name;
+    const char* changes;  // of config.json
+    double factor;        // how often the logits are multiplied by the width's root
+  };
+  const Case cases[] = {
+      {"t5", R"({"scale_decoder_outputs": false})", 1},
+      {"t5-silu", R"({"scale_decoder_outputs": false})", 1},
+      {"t5", R"({"scale_decoder_outputs": true})", 0},
+      {"t5-gated", R"({"scale_decoder_outputs": true})", -1},
+      {"t5-umt5", R"({"scale_decoder_outputs": true, "tie_word_embeddings": true})", -1},
+      {"t5-gated", R"({"scale_decoder_outputs": false, "tie_word_embeddings": true})", 0},
+      {"t5-silu", R"({"architectures": ["MT5ForConditionalGeneration"],
+                      "transformers_version": "4.57.1"})",
+       0},
+      {"t5-silu", R"({"architectures": ["MT5ForConditionalGeneration"],
+                      "transformers_version": "5.24.0"})",
+       1}};
+  for (const Case& row : cases) {
+    SeededModel seeded(std::string(kSeededPairs) + row.name);
+    seeded.config.merge_patch(nlohmann::json::parse(row.changes));
+    const auto model = seeded.Open(OwnGemm());
+    ASSERT_NE(model, nullptr);
+    const auto found = LogProbs(seeded, *model);
+    const auto expected = Expected(seeded, found.size());
+    const double root = std::sqrt(static_cast<double>(model->spec().stacks.front().dim));
+    EXPECT_LT(Difference(Normalized(found, 1), Normalized(expected, std::pow(root, row.factor))),
+              2e-3)
+        << row.name << " " << row.changes;
+  }
+}
+
 TEST(SourceOutputs, StacksHaveLayersAndHeadsOfTheirOwn) {
   for (const char* name : {"bart", "mbart", "marian", "m2m100"}) {
     SeededModel seeded(std::string(kSeededPairs) + name);

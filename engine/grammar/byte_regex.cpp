@@ -1,0 +1,456 @@
+#include "engine/grammar/byte_regex.h"
+
+#include <algorithm>
+#include <array>
+
+#include <xxhash.h>
+
+namespace kvant::grammar {
+namespace {
+
+constexpr uint32_t kLastCodePoint = 0x10ffff;
+constexpr uint32_t kFirstSurrogate = 0xd800;
+constexpr uint32_t kLastSurrogate = 0xdfff;
+
+constexpr size_t kDerivedMax = 16'384;  // derivatives that are kept
+
+// The UTF-8 form of a code point, and how long it is.
+size_t EncodeUtf8(uint32_t code, std::array<uint8_t, 4>& out) {
+  if (code < 0x80) {
+    out[0] = static_cast<uint8_t>(code);
+    return 1;
+  }
+  const size_t length = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+  for (size_t i = length; i-- > 1; code >>= 6) out[i] = static_cast<uint8_t>(0x80 | (code & 0x3f));
+  constexpr std::array<uint8_t, 5> kLead = {0, 0, 0xc0, 0xe0, 0xf0};
+  out[0] = static_cast<uint8_t>(kLead[length] | code);
+  return length;
+}
+
+// Calls add(sets) with a set for each byte of the forms of the code points from first to last,
+// which have one length: ranges are cut until every byte's values are independent of the others.
+template <class Add>
+void SplitRange(uint32_t first, uint32_t last, const Add& add) {
+  std::array<uint8_t, 4> low;
+  std::array<uint8_t, 4> high;
+  const size_t length = EncodeUtf8(first, low);
+  EncodeUtf8(last, high);
+  for (size_t tail = length - 1; tail >= 1; --tail) {
+    // Where the leading bytes differ, everything behind them must run from 80 to bf.
+    const uint32_t mask = (uint32_t{1} << (6 * tail)) - 1;
+    if ((first & ~mask) == (last & ~mask)) continue;
+    if ((first & mask) != 0) {
+      SplitRange(first, first | mask, add);
+      return SplitRange((first | mask) + 1, last, add);
+    }
+    if ((last & mask) != mask) {
+      SplitRange(first, (last & ~mask) - 1, add);
+      return SplitRange(last & ~mask, last, add);
+    }
+  }
+  std::array<ByteSet, 4> sets;
+  for (size_t i = 0; i < length; ++i) sets[i] = ByteSet::Range(low[i], high[i]);
+  add(std::span<const ByteSet>(sets.data(), length));
+}
+
+}  // namespace
+
+RegexPool::RegexPool() {
+  nodes_.push_back({Kind::kNothing, false});
+  nodes_.push_back({Kind::kEmpty, true});
+}
+
+ExprId RegexPool::Intern(const Node& node) {
+  const std::array<uint32_t, 4> words = {static_cast<uint32_t>(node.kind), node.first, node.second,
+                                         node.most};
+  const uint64_t hash = XXH64(words.data(), sizeof(words), 0);
+  const uint32_t known = by_node_.Find(hash, [&](uint32_t id) { return nodes_[id] == node; });
+  if (known != IdTable::kNone) return known;
+  const auto expr = static_cast<ExprId>(nodes_.size());
+  nodes_.push_back(node);
+  by_node_.Add(hash, expr);
+  return expr;
+}
+
+ExprId RegexPool::Bytes(const ByteSet& set) {
+  if (set.empty()) return kNothing;
+  const uint64_t hash = XXH64(set.words().data(), sizeof(set.words()), 0);
+  uint32_t number = by_set_.Find(hash, [&](uint32_t id) { return sets_[id] == set; });
+  if (number == IdTable::kNone) {
+    number = static_cast<uint32_t>(sets_.size());
+    sets_.push_back(set);
+    by_set_.Add(hash, number);
+  }
+  return Intern({Kind::kBytes, false, number});
+}
+
+ExprId RegexPool::Literal(std::string_view bytes) {
+  ExprId expr = kEmpty;
+  for (size_t i = bytes.size(); i-- > 0;) {
+    const auto byte = static_cast<uint8_t>(bytes[i]);
+    expr = Concat(Bytes(ByteSet::Range(byte, byte)), expr);
+  }
+  return expr;
+}
+
+ExprId RegexPool::Concat(ExprId first, ExprId second) {
+  if (first == kNothing || second == kNothing) return kNothing;
+  if (first == kEmpty) return second;
+  if (second == kEmpty) return first;
+  std::vector<ExprId> heads;
+  while (nodes_[first].kind == Kind::kConcat) {
+    heads.push_back(nodes_[first].first);
+    first = nodes_[first].second;
+  }
+  heads.push_back(first);
+  ExprId expr = second;
+  for (size_t i = heads.size(); i-- > 0;) {
+    const bool accepts_empty = nodes_[heads[i]].accepts_empty && nodes_[expr].accepts_empty;
+    expr = Intern({Kind::kConcat, accepts_empty, heads[i], expr});
+  }
+  return expr;
+}
+
+ExprId RegexPool::Concat(std::span<const ExprId> parts) {
+  ExprId expr = kEmpty;
+  for (size_t i = parts.size(); i-- > 0;) expr = Concat(parts[i], expr);
+  return expr;
+}
+
+ExprId RegexPool::Either(std::span<const ExprId> parts) {
+  std::vector<ExprId> flat;
+  ByteSet bytes;
+  for (const ExprId part : parts) {
+    const Node& node = nodes_[part];
+    if (node.kind == Kind::kEither) {
+      const std::span inner = PartsOf(node);
+      flat.insert(flat.end(), inner.begin(), inner.end());
+    } else if (part != kNothing) {
+      flat.push_back(part);
+    }
+  }
+  // Sets of single bytes become one.
+  const auto is_bytes = [this](ExprId part) { return nodes_[part].kind == Kind::kBytes; };
+  for (const ExprId part : flat) {
+    if (is_bytes(part)) bytes |= sets_[nodes_[part].first];
+  }
+  if (!bytes.empty()) {
+    std::erase_if(flat, is_bytes);
+    flat.push_back(Bytes(bytes));
+  }
+  std::sort(flat.begin(), flat.end());
+  flat.erase(std::unique(flat.begin(), flat.end()), flat.end());
+  if (flat.empty()) return kNothing;
+  if (flat.size() == 1) return flat[0];
+
+  const uint64_t hash = XXH64(flat.data(), flat.size() * sizeof(ExprId), 0);
+  const uint32_t known = by_parts_.Find(
+      hash, [&](uint32_t id) { return std::ranges::equal(PartsOf(nodes_[id]), flat); });
+  if (known != IdTable::kNone) return known;
+  bool accepts_empty = false;
+  for (const ExprId part : flat) accepts_empty = accepts_empty || nodes_[part].accepts_empty;
+  const auto expr = static_cast<ExprId>(nodes_.size());
+  nodes_.push_back({Kind::kEither, accepts_empty, static_cast<uint32_t>(lists_.size()),
+                    static_cast<uint32_t>(flat.size())});
+  lists_.insert(lists_.end(), flat.begin(), flat.end());
+  by_parts_.Add(hash, expr);
+  return expr;
+}
+
+ExprId RegexPool::Both(ExprId first, ExprId second) {
+  if (first == second) return first;
+  if (first > second) std::swap(first, second);
+  if (first == kNothing) return kNothing;
+  if (first == kEmpty) return nodes_[second].accepts_empty ? kEmpty : kNothing;
+  return Intern(
+      {Kind::kBoth, nodes_[first].accepts_empty && nodes_[second].accepts_empty, first, second});
+}
+
+ExprId RegexPool::Repeat(ExprId part, uint32_t least, uint32_t most) {
+  if (most == 0 || part == kEmpty) return kEmpty;
+  if (part == kNothing) return least == 0 ? kEmpty : kNothing;
+  if (least == 1 && most == 1) return part;
+  // A part that may be empty may be left out as often as one likes.
+  if (nodes_[part].accepts_empty) least = 0;
+  return Intern({Kind::kRepeat, least == 0, part, least, most});
+}
+
+ExprId RegexPool::OneOf(std::vector<std::string_view> texts) {
+  std::sort(texts.begin(), texts.end());
+  texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+  return OneOfSorted(texts, 0);
+}
+
+// The rests of texts that begin with the same `depth` bytes.
+ExprId RegexPool::OneOfSorted(std::span<const std::string_view> texts, size_t depth) {
+  if (texts.empty()) return kNothing;
+  if (texts.size() == 1) return Literal(texts[0].substr(depth));
+  size_t common = depth;
+  const std::string_view& last = texts.back();
+  while (common < texts[0].size() && common < last.size() && texts[0][common] == last[common]) {
+    ++common;
+  }
+  std::vector<ExprId> parts;
+  size_t begin = 0;
+  if (texts[0].size() == common) {
+    parts.push_back(kEmpty);
+    begin = 1;
+  }
+  while (begin < texts.size()) {
+    size_t end = begin + 1;
+    while (end < texts.size() && texts[end][common] == texts[begin][common]) ++end;
+    const ExprId rest = OneOfSorted(texts.subspan(begin, end - begin), common + 1);
+    parts.push_back(Concat(Literal(texts[begin].substr(common, 1)), rest));
+    begin = end;
+  }
+  return Concat(Literal(texts[0].substr(depth, common - depth)), Either(parts));
+}
+
+ExprId RegexPool::OneCodePoint(std::span<const CodePoints> ranges) {
+  std::vector<ExprId> parts;
+  const auto add = [&](std::span<const ByteSet> sets) {
+    ExprId expr = kEmpty;
+    for (size_t i = sets.size(); i-- > 0;) expr = Concat(Bytes(sets[i]), expr);
+    parts.push_back(expr);
+  };
+  constexpr std::array<CodePoints, 5> kForms = {{{0, 0x7f},
+                                                 {0x80, 0x7ff},
+                                                 {0x800, kFirstSurrogate - 1},
+                                                 {kLastSurrogate + 1, 0xffff},
+                                                 {0x10000, kLastCodePoint}}};
+  for (const CodePoints& range : ranges) {
+    for (const CodePoints& form : kForms) {
+      const uint32_t first = std::max(range.first, form.first);
+      const uint32_t last = std::min(range.last, form.last);
+      if (first <= last) SplitRange(first, last, add);
+    }
+  }
+  return Either(parts);
+}
+
+ExprId RegexPool::NoneOfCodePoints(std::span<const CodePoints> ranges) {
+  std::vector<CodePoints> sorted(ranges.begin(), ranges.end());
+  std::sort(sorted.begin(), sorted.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<CodePoints> rest;
+  uint32_t next = 0;
+  for (const CodePoints& range : sorted) {
+    if (range.first > next) rest.push_back({next, range.first - 1});
+    if (range.last >= next) next = range.last + 1;
+  }
+  if (next <= kLastCodePoint) rest.push_back({next, kLastCodePoint});
+  return OneCodePoint(rest);
+}
+
+ExprId RegexPool::Automaton(std::span<const AutomatonState> states) {
+  // Every state is a node of its own, made before its steps are known.
+  std::vector<ExprId> exprs;
+  for (const AutomatonState& state : states) {
+    if (state.instead != kNothing) {
+      exprs.push_back(state.instead);
+      continue;
+    }
+    exprs.push_back(static_cast<ExprId>(nodes_.size()));
+    nodes_.push_back({Kind::kState, state.accepts});
+  }
+  for (size_t i = 0; i < states.size(); ++i) {
+    if (states[i].instead != kNothing) continue;
+    Node& node = nodes_[exprs[i]];
+    node.first = static_cast<uint32_t>(steps_.size());
+    node.second = static_cast<uint32_t>(states[i].steps.size());
+    for (const auto& [texts, target] : states[i].steps) steps_.emplace_back(texts, exprs[target]);
+  }
+  return states.empty() ? kNothing : exprs[0];
+}
+
+uint64_t RegexPool::LengthOf(ExprId expr) const {
+  uint64_t length = 1;
+  for (; nodes_[expr].kind == Kind::kConcat; expr = nodes_[expr].second) ++length;
+  return length;
+}
+
+ExprId RegexPool::Derivative(ExprId expr, uint8_t byte) {
+  if (expr <= kEmpty) return kNothing;
+  if (nodes_[expr].kind == Kind::kBytes) {
+    return sets_[nodes_[expr].first].Has(byte) ? kEmpty : kNothing;
+  }
+  const uint64_t key = uint64_t{expr} << 8 | byte;
+  if (!derived_.empty()) {
+    const Derived& kept = derived_[PlaceOf(key)];
+    if (kept.key == key) return kept.result;
+  }
+  // The parts of a derivative must be found again while it is made: they may be shared often.
+  if (deriving_ == 0 && derived_count_ > kDerivedMax) {
+    derived_ = {};
+    derived_count_ = 0;
+  }
+  ++deriving_;
+  const ExprId result = DeriveNew(expr, byte);
+  --deriving_;
+  Keep(key, result);
+  return result;
+}
+
+// The place of a key, or the empty one where it belongs.
+size_t RegexPool::PlaceOf(uint64_t key) const {
+  constexpr uint64_t kSpread = 0x9e3779b97f4a7c15;  // 2^64 over the golden ratio
+  const size_t mask = derived_.size() - 1;
+  size_t at = (key * kSpread >> 32) & mask;
+  while (derived_[at].key != 0 && derived_[at].key != key) at = (at + 1) & mask;
+  return at;
+}
+
+void RegexPool::Keep(uint64_t key, ExprId result) {
+  constexpr size_t kFirst = 64;
+  if (2 * (derived_count_ + 1) > derived_.size()) {
+    std::vector<Derived> old(derived_.empty() ? kFirst : 2 * derived_.size());
+    std::swap(old, derived_);
+    for (const Derived& kept : old) {
+      if (kept.key != 0) derived_[PlaceOf(kept.key)] = kept;
+    }
+  }
+  derived_[PlaceOf(key)] = {key, result};
+  ++derived_count_;
+}
+
+ExprId RegexPool::DeriveNew(ExprId expr, uint8_t byte) {
+  const Node node = nodes_[expr];  // a copy: the pool grows
+  switch (node.kind) {
+    case Kind::kNothing:
+    case Kind::kEmpty:
+    case Kind::kBytes: return kNothing;  // Derivative knows these
+    case Kind::kConcat: {
+      const ExprId inside = Concat(Derivative(node.first, byte), node.second);
+      if (!nodes_[node.first].accepts_empty) return inside;
+      const std::array<ExprId, 2> both = {inside, Derivative(node.second, byte)};
+      return Either(both);
+    }
+    case Kind::kEither: {
+      std::vector<ExprId> parts;
+      for (uint32_t i = 0; i < node.second; ++i) {
+        const ExprId part = Derivative(lists_[node.first + i], byte);
+        if (part != kNothing) parts.push_back(part);
+      }
+      return Either(parts);
+    }
+    case Kind::kBoth: return Both(Derivative(node.first, byte), Derivative(node.second, byte));
+    case Kind::kRepeat: {
+      const ExprId inside = Derivative(node.first, byte);
+      if (inside == kNothing) return kNothing;
+      const uint32_t least = node.second == 0 ? 0 : node.second - 1;
+      const uint32_t most = node.most == kNoLimit ? kNoLimit : node.most - 1;
+      return Concat(inside, Repeat(node.first, least, most));
+    }
+    case Kind::kState: {
+      std::vector<ExprId> parts;
+      for (uint32_t i = 0; i < node.second; ++i) {
+        const auto [texts, target] = steps_[node.first + i];
+        const ExprId inside = Derivative(texts, byte);
+        if (inside != kNothing) parts.push_back(Concat(inside, target));
+      }
+      return Either(parts);
+    }
+  }
+  return kNothing;
+}
+
+std::vector<ByteSet> RegexPool::SetsOf(std::span<const ExprId> exprs) const {
+  std::vector<ByteSet> sets;
+  std::vector<ExprId> left(exprs.begin(), exprs.end());
+  std::vector<bool> seen(nodes_.size());
+  while (!left.empty()) {
+    const ExprId next = left.back();
+    left.pop_back();
+    if (seen[next]) continue;
+    seen[next] = true;
+    const Node& node = nodes_[next];
+    switch (node.kind) {
+      case Kind::kNothing:
+      case Kind::kEmpty: break;
+      case Kind::kBytes: sets.push_back(sets_[node.first]); break;
+      case Kind::kConcat:
+      case Kind::kBoth:
+        left.push_back(node.first);
+        left.push_back(node.second);
+        break;
+      case Kind::kEither: {
+        const std::span parts = PartsOf(node);
+        left.insert(left.end(), parts.begin(), parts.end());
+        break;
+      }
+      case Kind::kRepeat: left.push_back(node.first); break;
+      case Kind::kState:
+        for (uint32_t i = 0; i < node.second; ++i) {
+          left.push_back(steps_[node.first + i].first);
+          left.push_back(steps_[node.first + i].second);
+        }
+        break;
+    }
+  }
+  return sets;
+}
+
+// The nesting of concatenations is walked in a loop: literals may be long.
+ExprId RegexPool::Clamp(ExprId expr, uint32_t bytes) {
+  std::vector<ExprId> heads;
+  Node node = nodes_[expr];
+  while (node.kind == Kind::kConcat && heads.size() < bytes) {
+    heads.push_back(Clamp(node.first, bytes));
+    expr = node.second;
+    node = nodes_[expr];
+  }
+  ExprId result = expr;
+  if (node.kind == Kind::kEither) {
+    std::vector<ExprId> parts;
+    for (uint32_t i = 0; i < node.second; ++i) {
+      parts.push_back(Clamp(lists_[node.first + i], bytes));
+    }
+    result = Either(parts);
+  } else if (node.kind == Kind::kBoth) {
+    const ExprId first = Clamp(node.first, bytes);
+    result = Both(first, Clamp(node.second, bytes));
+  } else if (node.kind == Kind::kRepeat) {
+    const uint32_t most = node.most >= bytes ? kNoLimit : node.most;
+    result = Repeat(Clamp(node.first, bytes), std::min(node.second, bytes + 1), most);
+  }
+  for (size_t i = heads.size(); i-- > 0;) result = Concat(heads[i], result);
+  return result;
+}
+
+uint32_t RegexPool::FrontCount(ExprId expr, int& looks) const {
+  while (--looks >= 0) {
+    const Node& node = nodes_[expr];
+    switch (node.kind) {
+      case Kind::kConcat: {
+        // Behind single bytes, as of a character under way, comes what is repeated.
+        if (nodes_[node.first].kind != Kind::kBytes) {
+          const uint32_t first = FrontCount(node.first, looks);
+          if (first != kNoLimit || !nodes_[node.first].accepts_empty) return first;
+        }
+        expr = node.second;
+        continue;
+      }
+      case Kind::kEither: {
+        uint32_t least = kNoLimit;
+        for (uint32_t i = 0; i < node.second && looks > 0; ++i) {
+          least = std::min(least, FrontCount(lists_[node.first + i], looks));
+        }
+        return least;
+      }
+      case Kind::kBoth:
+        return std::min(FrontCount(node.first, looks), FrontCount(node.second, looks));
+      case Kind::kRepeat: return node.most;
+      default: return kNoLimit;
+    }
+  }
+  return kNoLimit;
+}
+
+size_t RegexPool::bytes() const {
+  return nodes_.capacity() * sizeof(Node) + sets_.capacity() * sizeof(ByteSet) +
+         lists_.capacity() * sizeof(ExprId) + steps_.capacity() * sizeof(steps_[0]) +
+         derived_.capacity() * sizeof(Derived) + by_node_.bytes() + by_set_.bytes() +
+         by_parts_.bytes();
+}
+
+}  // namespace kvant::grammar

@@ -1,0 +1,131 @@
+// Regular expressions over bytes, and their derivatives.
+//
+// An expression is a number within its pool; equal expressions have equal numbers. The derivative
+// of an expression by a byte accepts what may follow that byte (Brzozowski, "Derivatives of regular
+// expressions", 1964), so that matching keeps nothing but a number, and counts need no copies of
+// what they count.
+//
+// Expressions are kept in a normal form: concatenations lean to the right, alternatives are sorted,
+// what accepts nothing vanishes. Thread-safety: one thread at a time per pool.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/grammar/byte_set.h"
+#include "engine/grammar/id_table.h"
+
+namespace kvant::grammar {
+
+using ExprId = uint32_t;
+
+inline constexpr uint32_t kNoLimit = UINT32_MAX;
+
+class RegexPool {
+ public:
+  static constexpr ExprId kNothing = 0;  // accepts no text
+  static constexpr ExprId kEmpty = 1;    // accepts the empty text
+
+  RegexPool();
+
+  // ---- Expressions ------------------------------------------------------------------------------
+
+  ExprId Bytes(const ByteSet& set);
+  ExprId Literal(std::string_view bytes);
+  ExprId Concat(ExprId first, ExprId second);
+  ExprId Concat(std::span<const ExprId> parts);
+  ExprId Either(std::span<const ExprId> parts);
+  ExprId Both(ExprId first, ExprId second);  // what both accept
+  // `least` to `most` times; kNoLimit: any number.
+  ExprId Repeat(ExprId part, uint32_t least, uint32_t most);
+  // One of many texts, by their common beginnings, so that a derivative looks at few of them.
+  ExprId OneOf(std::vector<std::string_view> texts);
+  // One code point of the ranges, each from first to last, in UTF-8. Surrogates are left out.
+  struct CodePoints {
+    uint32_t first, last;
+  };
+  ExprId OneCodePoint(std::span<const CodePoints> ranges);
+  // One code point of none of the ranges.
+  ExprId NoneOfCodePoints(std::span<const CodePoints> ranges);
+  // The texts of a deterministic automaton, from its first state on. A step accepts the texts of an
+  // expression, which are not empty; no text of one step is the beginning of another one's.
+  struct AutomatonState {
+    struct Step {
+      ExprId texts;
+      uint32_t target;
+    };
+    bool accepts = false;
+    std::vector<Step> steps = {};
+    ExprId instead = kNothing;  // else the expression that stands for the state
+  };
+  ExprId Automaton(std::span<const AutomatonState> states);
+
+  // ---- Matching ---------------------------------------------------------------------------------
+
+  // How many concatenated parts it is written with, at least 1.
+  uint64_t LengthOf(ExprId expr) const;
+  bool AcceptsEmpty(ExprId expr) const { return nodes_[expr].accepts_empty; }
+  ExprId Derivative(ExprId expr, uint8_t byte);
+  // The sets of bytes that the expressions, their derivatives included, tell apart.
+  std::vector<ByteSet> SetsOf(std::span<const ExprId> exprs) const;
+  // An expression that accepts the same texts of up to `bytes` bytes, and as beginnings the same,
+  // with counts no higher than that: states that differ only in far counts become one.
+  ExprId Clamp(ExprId expr, uint32_t bytes);
+  // The least count that limits how often what comes first is repeated; kNoLimit: none is found.
+  // Clamp to as many bytes takes it away.
+  uint32_t FrontCount(ExprId expr) const {
+    int looks = kFrontLooksMax;
+    return FrontCount(expr, looks);
+  }
+
+  // How many expressions there are, with their parts, as a measure of memory.
+  size_t size() const { return nodes_.size() + (lists_.size() + steps_.size()) / 4; }
+  // Bytes of memory.
+  size_t bytes() const;
+
+ private:
+  enum class Kind : uint8_t { kNothing, kEmpty, kBytes, kConcat, kEither, kBoth, kRepeat, kState };
+  struct Node {
+    Kind kind;
+    bool accepts_empty;
+    // kBytes: place in sets_; kEither: in lists_; kState: in steps_; else an expression
+    uint32_t first = 0;
+    // kConcat, kBoth: an expression; kEither, kState: length; kRepeat: least
+    uint32_t second = 0;
+    uint32_t most = 0;  // kRepeat
+    bool operator==(const Node&) const = default;
+  };
+  // Derivatives that were made, by expression and byte, which is never 0: 0 is an empty place.
+  struct Derived {
+    uint64_t key = 0;
+    ExprId result = 0;
+  };
+
+  ExprId Intern(const Node& node);
+  std::span<const ExprId> PartsOf(const Node& node) const {
+    return std::span(lists_).subspan(node.first, node.second);
+  }
+  ExprId DeriveNew(ExprId expr, uint8_t byte);
+  static constexpr int kFrontLooksMax = 64;  // expressions that FrontCount looks at
+  uint32_t FrontCount(ExprId expr, int& looks) const;
+  size_t PlaceOf(uint64_t key) const;
+  void Keep(uint64_t key, ExprId result);
+  ExprId OneOfSorted(std::span<const std::string_view> texts, size_t depth);
+
+  std::vector<Node> nodes_;
+  IdTable by_node_;
+  std::vector<ByteSet> sets_;
+  IdTable by_set_;
+  std::vector<ExprId> lists_;                     // the parts of kEither
+  std::vector<std::pair<ExprId, ExprId>> steps_;  // of kState: texts, and what follows
+  IdTable by_parts_;
+  std::vector<Derived> derived_;  // a power of two of places
+  size_t derived_count_ = 0;
+  uint32_t deriving_ = 0;  // derivatives that are under way
+};
+
+}  // namespace kvant::grammar

@@ -1,0 +1,95 @@
+#include "engine/grammar/lexer.h"
+
+#include <algorithm>
+
+#include <xxhash.h>
+
+namespace kvant::grammar {
+
+Lexer::Lexer(RegexPool& pool, std::vector<ExprId> terminals)
+    : pool_(pool), terminals_(std::move(terminals)) {
+  EndListOf({});  // number 0
+  FindClasses(terminals_);
+  Intern({});  // kDeadState
+  for (size_t i = 0; i < classes_; ++i) table_[kDeadState * classes_ + i] = kDeadState;
+}
+
+// Bytes that every set of the terminals has or lacks together are of one class.
+void Lexer::FindClasses(std::span<const ExprId> terminals) {
+  classes_ = 1;
+  for (const ByteSet& set : pool_.SetsOf(terminals)) {
+    constexpr uint16_t kNone = 256;
+    std::array<std::array<uint16_t, 2>, 256> numbers;
+    numbers.fill({kNone, kNone});
+    uint16_t next = 0;
+    for (size_t byte = 0; byte < 256; ++byte) {
+      uint16_t& number = numbers[class_of_[byte]][set.Has(static_cast<uint8_t>(byte)) ? 1 : 0];
+      if (number == kNone) number = next++;
+      class_of_[byte] = static_cast<uint8_t>(number);
+    }
+    classes_ = next;
+    if (classes_ == 256) break;
+  }
+}
+
+LexState Lexer::Intern(std::vector<Reading> readings) {
+  const uint64_t hash = XXH64(readings.data(), readings.size() * sizeof(Reading), 0);
+  const uint32_t known =
+      by_readings_.Find(hash, [&](uint32_t state) { return states_[state].readings == readings; });
+  if (known != IdTable::kNone) return known;
+  std::vector<TerminalId> ends;
+  for (const auto& [terminal, expr] : readings) {
+    if (pool_.AcceptsEmpty(expr)) ends.push_back(terminal);
+  }
+  const uint32_t list = EndListOf(std::move(ends));
+  const auto state = static_cast<LexState>(states_.size());
+  readings_ += readings.size();
+  states_.push_back({std::move(readings), list});
+  table_.resize(states_.size() * classes_, kUnknown);
+  by_readings_.Add(hash, state);
+  return state;
+}
+
+uint32_t Lexer::EndListOf(std::vector<TerminalId> terminals) {
+  const auto [place, is_new] =
+      end_list_numbers_.emplace(terminals, static_cast<uint32_t>(end_lists_.size()));
+  if (is_new) end_lists_.push_back(std::move(terminals));
+  return place->second;
+}
+
+LexState Lexer::Start(std::span<const TerminalId> terminals) {
+  std::vector<Reading> readings;
+  for (const TerminalId terminal : terminals) readings.emplace_back(terminal, terminals_[terminal]);
+  return Intern(std::move(readings));
+}
+
+LexState Lexer::Compute(LexState state, uint8_t byte) {
+  std::vector<Reading> readings;
+  for (size_t i = 0; i < states_[state].readings.size(); ++i) {
+    const auto [terminal, expr] = states_[state].readings[i];
+    const ExprId rest = pool_.Derivative(expr, byte);
+    if (rest != RegexPool::kNothing) readings.emplace_back(terminal, rest);
+  }
+  const LexState next = Intern(std::move(readings));
+  table_[state * classes_ + class_of_[byte]] = next;
+  return next;
+}
+
+LexState Lexer::Clamp(LexState state, uint32_t bytes) {
+  if (states_[state].clamped != kUnknown) return states_[state].clamped;
+  std::vector<Reading> readings = states_[state].readings;
+  for (auto& [terminal, expr] : readings) expr = pool_.Clamp(expr, bytes);
+  const LexState clamped = Intern(std::move(readings));
+  states_[state].clamped = clamped;
+  return clamped;
+}
+
+size_t Lexer::bytes() const {
+  size_t lists = 0;
+  for (const auto& list : end_lists_) lists += 2 * list.size() * sizeof(TerminalId);
+  constexpr size_t kMapNode = 96;  // an entry of end_list_numbers_ with both of its lists' heads
+  return table_.capacity() * sizeof(LexState) + states_.capacity() * sizeof(State) +
+         readings_ * sizeof(Reading) + by_readings_.bytes() + lists + end_lists_.size() * kMapNode;
+}
+
+}  // namespace kvant::grammar

@@ -1,0 +1,98 @@
+// Deterministic automata over sets of terminals, built while they are used.
+//
+// A state is a set of terminals that are being read at the same time, each with the expression of
+// what may follow. The byte that comes next leads to another state, or to none where no terminal
+// can go on. There is no longest match: where a terminal ends, the parser decides what follows, and
+// the terminal may go on beside it.
+//
+// Thread-safety: one thread at a time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/grammar/byte_regex.h"
+#include "engine/grammar/id_table.h"
+
+namespace kvant::grammar {
+
+using TerminalId = uint32_t;
+using LexState = uint32_t;
+
+inline constexpr LexState kDeadState = 0;  // no terminal can go on
+
+class Lexer {
+ public:
+  // The terminals' expressions, in the pool, by their number.
+  Lexer(RegexPool& pool, std::vector<ExprId> terminals);
+
+  // The state in which all these terminals begin. Ascending numbers.
+  LexState Start(std::span<const TerminalId> terminals);
+
+  LexState Next(LexState state, uint8_t byte) {
+    const LexState next = table_[state * classes_ + class_of_[byte]];
+    return next != kUnknown ? next : Compute(state, byte);
+  }
+
+  // Bytes of one class lead from every state to the same one.
+  uint8_t ClassOf(uint8_t byte) const { return class_of_[byte]; }
+
+  // The terminals that end here, ascending, as the number of a list; 0 is the empty list.
+  uint32_t EndsAt(LexState state) const { return states_[state].ends; }
+  std::span<const TerminalId> EndList(uint32_t number) const { return end_lists_[number]; }
+
+  // A state whose transitions over the next `bytes` bytes are those of `state`, shared by all
+  // states that differ only in counts beyond them.
+  LexState Clamp(LexState state, uint32_t bytes);
+
+  // The terminals that a state reads, and what may follow in each. Valid until states are added.
+  std::span<const std::pair<TerminalId, ExprId>> ReadingsOf(LexState state) const {
+    return states_[state].readings;
+  }
+  // The list of these terminals.
+  uint32_t TerminalsOf(LexState state) {
+    std::vector<TerminalId> terminals;
+    for (const auto& [terminal, rest] : states_[state].readings) terminals.push_back(terminal);
+    return EndListOf(std::move(terminals));
+  }
+  // The state that reads the rest of one terminal.
+  LexState StateOf(TerminalId terminal, ExprId rest) { return Intern({{terminal, rest}}); }
+
+  // How many states there are, with the terminals that they read, as a measure of memory.
+  size_t size() const { return states_.size() + readings_ / 4; }
+  // Bytes of memory.
+  size_t bytes() const;
+
+ private:
+  static constexpr LexState kUnknown = UINT32_MAX;
+  using Reading = std::pair<TerminalId, ExprId>;
+
+  struct State {
+    std::vector<Reading> readings;  // ascending
+    uint32_t ends;
+    LexState clamped = kUnknown;
+  };
+
+  LexState Intern(std::vector<Reading> readings);
+  uint32_t EndListOf(std::vector<TerminalId> terminals);
+  LexState Compute(LexState state, uint8_t byte);
+  void FindClasses(std::span<const ExprId> terminals);
+
+  RegexPool& pool_;
+  std::vector<ExprId> terminals_;
+  std::array<uint8_t, 256> class_of_{};
+  size_t classes_ = 1;
+  std::vector<LexState> table_;  // [states, classes]
+  std::vector<State> states_;
+  size_t readings_ = 0;  // of all states
+  IdTable by_readings_;
+  std::vector<std::vector<TerminalId>> end_lists_;
+  std::map<std::vector<TerminalId>, uint32_t> end_list_numbers_;
+};
+
+}  // namespace kvant::grammar
