@@ -38,6 +38,15 @@ void AddSpecialTokens(const Tokenizer& tokenizer, Variables& variables) {
   }
 }
 
+// "Nov 29 2026 18:30:00 GMT"; "" for a time that no calendar has.
+std::string UtcTimeText(int64_t seconds) {
+  const std::time_t time = seconds;
+  std::tm parts{};
+  std::array<char, 64> text{};
+  if (gmtime_r(&time, &parts) == nullptr) return "";
+  return {text.data(), std::strftime(text.data(), text.size(), "%b %d %Y %H:%M:%S GMT", &parts)};
+}
+
 // The name that a template has for the reasoning of an assistant.
 const char* ReasoningName(std::string_view source) {
   for (const char* name : {"reasoning_content", "thinking"}) {
@@ -53,6 +62,7 @@ struct ChatTemplate::Parts {
   const char* reasoning = "reasoning_content";
   jinja::Template general;
   std::optional<jinja::Template> with_tools;  // of models that have another one for tools
+  std::string source;                         // of the one for tools, if there is one
   Variables special;
 
   Result<ChatText> Render(jinja::Value messages, const ChatRenderOptions& options) const;
@@ -63,9 +73,14 @@ Result<ChatTemplate> ChatTemplate::Parse(const Tokenizer& tokenizer, const std::
   auto parts = std::make_shared<Parts>();
   parts->tokenizer = &tokenizer;
   parts->reasoning = ReasoningName(source);
+  parts->source = source;
   KVANT_ASSIGN(parts->general, jinja::Template::Parse(name, source));
   AddSpecialTokens(tokenizer, parts->special);
   return ChatTemplate(std::move(parts));
+}
+
+bool ChatTemplate::Mentions(std::string_view text) const {
+  return parts_->source.find(text) != std::string::npos;
 }
 
 Result<ChatTemplate> ChatTemplate::OfFile(const formats::GgufFile& file,
@@ -79,6 +94,7 @@ Result<ChatTemplate> ChatTemplate::OfFile(const formats::GgufFile& file,
   auto parts = std::make_shared<Parts>();
   parts->tokenizer = &tokenizer;
   parts->reasoning = ReasoningName(*source);
+  parts->source = *source;
   auto general = jinja::Template::Parse(name, *source);
   if (!general.ok()) return Error{ErrorCode::kCorrupt, general.error().message};
   parts->general = std::move(general).value();
@@ -87,6 +103,7 @@ Result<ChatTemplate> ChatTemplate::OfFile(const formats::GgufFile& file,
     auto with_tools = jinja::Template::Parse(file.path() + ": " + kToolTemplateKey, *tools);
     if (!with_tools.ok()) return Error{ErrorCode::kCorrupt, with_tools.error().message};
     parts->with_tools = std::move(with_tools).value();
+    parts->source = *tools;
   }
   AddSpecialTokens(tokenizer, parts->special);
   return ChatTemplate(std::move(parts));
@@ -126,6 +143,8 @@ Result<ChatTemplate> ChatTemplate::Named(const Model& model, const std::string& 
   return Named(model.tokenizer(), name_or_path);
 }
 
+std::string_view ChatTemplate::source() const { return parts_->source; }
+
 std::vector<std::string_view> ChatTemplate::BuiltInNames() {
   std::vector<std::string_view> names;
   for (const BuiltInTemplate& row : BuiltInTemplates()) names.push_back(row.name);
@@ -164,6 +183,12 @@ Result<ChatText> ChatTemplate::Parts::Render(jinja::Value messages,
     }
   }
   const int64_t now = options.now.value_or(static_cast<int64_t>(std::time(nullptr)));
+  if (has_tools && source.find("functions") != std::string::npos &&
+      source.find("datetime") != std::string::npos) {
+    // FireFunction v2 has the tools as a text, and wants the time.
+    variables.emplace_back("functions", jinja::Text::Foreign(options.tools));
+    variables.emplace_back("datetime", jinja::Value::Own(UtcTimeText(now)));
+  }
   const jinja::Template& chosen = has_tools && with_tools.has_value() ? *with_tools : general;
   KVANT_ASSIGN(jinja::Text text, chosen.Render(variables, now));
   ChatText out;

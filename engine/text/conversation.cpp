@@ -7,18 +7,12 @@
 #include "base/result.h"
 #include "base/system_random.h"
 #include "engine/limits.h"
+#include "engine/run/memory_plan.h"
 #include "engine/text/chat_messages.h"
 #include "engine/text/conversation_runner.h"
-#include "kvant/memory_plan.h"
 
 namespace kvant {
 namespace {
-
-bool HasStates(const Model& model, const SessionOptions& options) {
-  const auto plan = PlanMemory(model, options);
-  return plan.ok() && std::any_of(plan->groups.begin(), plan->groups.end(),
-                                  [](const auto& group) { return group.states > 0; });
-}
 
 Status CheckRole(const std::string& role) {
   if (role == "user" || role == "assistant" || role == "tool") return {};
@@ -62,12 +56,14 @@ Result<std::unique_ptr<Conversation>> Conversation::Make(
   KVANT_TRY(Sampler::Create(options.sampling, model->vocab_size(), &model->tokenizer()));
   std::unique_ptr<Conversation> made(
       new Conversation(std::move(model), std::move(chat_template), std::move(options)));
+  KVANT_TRY(made->PrepareTools());
   made->runners_ = std::move(runners);
   KVANT_ASSIGN(made->member_, made->runners_->Join(SequencesOf(made->options_.beams)));
-  if (made->options_.context_shift && HasStates(made->model(), made->runner().options())) {
-    return MakeError(ErrorCode::kNotSupported,
-                     "--context-shift: not possible with this model: its recurrent layers keep one "
-                     "state of all tokens, from which none can be taken away");
+  if (made->options_.context_shift) {
+    const Status possible = CheckShift(made->model(), made->runner().options());
+    if (!possible.ok()) {
+      return MakeError(possible.error().code, "--context-shift: {}", possible.error().message);
+    }
   }
   return made;
 }
@@ -93,6 +89,9 @@ Result<std::unique_ptr<Conversation>> Conversation::Fork(std::optional<uint64_t>
   KVANT_ASSIGN(fork->member_, runners_->JoinAsFork(member_, SequencesOf(options_.beams)));
   fork->runners_ = runners_;
   if (seed.has_value()) fork->options_.sampling.seed = seed;
+  fork->format_ = format_;
+  fork->tool_grammar_ = tool_grammar_;
+  fork->follows_file_ = follows_file_;
   fork->moved_ = moved_;
   fork->system_ = system_;
   fork->entries_ = entries_;
@@ -120,6 +119,21 @@ Status Conversation::SetBeams(int64_t beams) {
   const Status status = MakeRoom();
   if (!status.ok()) options_.beams = before;
   return status;
+}
+
+// A seed that was drawn stays.
+Status Conversation::SetSampling(SamplingOptions sampling) {
+  if (!sampling.seed.has_value()) sampling.seed = options_.sampling.seed;
+  KVANT_TRY(Sampler::Create(sampling, model().vocab_size(), &model().tokenizer()));
+  options_.sampling = std::move(sampling);
+  return {};
+}
+
+Status Conversation::SetEnds(int64_t max_tokens, std::vector<std::string> stop_texts) {
+  KVANT_TRY(CheckBeams(options_.beams, stop_texts));
+  options_.max_tokens = max_tokens;
+  options_.stop_texts = std::move(stop_texts);
+  return {};
 }
 
 // ---- Messages -----------------------------------------------------------------------------------
@@ -227,7 +241,7 @@ Result<int64_t> Conversation::Forget() {
     }
     if (next >= std::ssize(entries_)) return forgotten_ - before;
     forgotten_ = next;
-    KVANT_ASSIGN(const auto ids, template_.Tokens(Messages(), options_.render));
+    KVANT_ASSIGN(const auto ids, TokensOf(Messages()));
     if (std::ssize(ids) <= context() / 2) return forgotten_ - before;
   }
 }

@@ -6,6 +6,7 @@
 
 #include "base/counted.h"
 #include "base/result.h"
+#include "engine/text/answer_text.h"
 #include "engine/text/conversation_runner.h"
 #include "kvant/beam_generator.h"
 #include "kvant/conversation.h"
@@ -62,7 +63,7 @@ int64_t CommonLength(std::span<const TokenId> a, std::span<const TokenId> b) {
 // ---- The prompt ---------------------------------------------------------------------------------
 
 Result<Conversation::Prompt> Conversation::MakePrompt() {
-  KVANT_ASSIGN(ChatText text, template_.RenderText(Messages(), options_.render));
+  KVANT_ASSIGN(ChatText text, Rendered(Messages()));
   Prompt prompt;
   KVANT_ASSIGN(prompt.template_ids, template_.Tokens(text));
   if (prompt.template_ids.empty()) {
@@ -111,7 +112,7 @@ int64_t Conversation::EndOfAnswer(std::span<const TokenId> template_ids,
 Result<int64_t> Conversation::SystemTokens(std::span<const TokenId> ids) const {
   std::vector<ChatMessage> messages = SystemMessages();
   messages.push_back({.role = "user", .content = "\x01", .reasoning = {}});
-  KVANT_ASSIGN(const auto other, template_.Tokens(messages, options_.render));
+  KVANT_ASSIGN(const auto other, TokensOf(messages));
   return CommonLength(ids, other);
 }
 
@@ -155,19 +156,33 @@ Status Conversation::TakeUp(std::span<const TokenId> ids, const AnswerSink& sink
   return {};
 }
 
-Result<Generation> Conversation::Generate(std::span<const TokenId> ids, ReasoningText& text) {
+// The grammar, and what may come before it in an answer to this prompt.
+LogitOptions Conversation::LogitsFor(const Prompt& prompt) const {
+  LogitOptions out;
+  out.grammar = tool_grammar_ != nullptr ? tool_grammar_ : options_.grammar;
+  if (out.grammar == nullptr) return out;
+  out.thoughts = tool_grammar_ != nullptr ? ThoughtsBeforeCalls(*format_, prompt.text, template_)
+                                          : ThoughtsBehind(prompt.text, template_);
+  return out;
+}
+
+Result<Generation> Conversation::Generate(const Prompt& prompt, AnswerText& text) {
+  const std::span<const TokenId> ids = prompt.ids;
+  const Tokenizer& tokenizer = model().tokenizer();
   GenerateOptions options;
   options.max_tokens = options_.max_tokens;
   options.stop_texts = options_.stop_texts;
   options.ignore_eos = options_.ignore_eos;
-  options.special = marks_are_control_;
+  options.logits = LogitsFor(prompt);
+  options.special = marks_are_control_ || (UsesTools() && HasControlMarks(*format_, tokenizer));
   options.cancel = options_.cancel;
+  options.draft = options_.draft;
+  options.draft_tokens = options_.draft_tokens;
   if (options_.context_shift) {
     KVANT_ASSIGN(options.shift_keep, SystemTokens(ids));
   }
   SamplingOptions sampling = options_.sampling;
   sampling.seed = sampling.seed.value_or(0) + static_cast<uint64_t>(answers_);
-  const Tokenizer& tokenizer = model().tokenizer();
   KVANT_ASSIGN(Sampler sampler, Sampler::Create(sampling, model().vocab_size(), &tokenizer));
   options.continues = true;
   return kvant::Generate(running(), sequence(), tokenizer, sampler, ids, options,
@@ -175,10 +190,11 @@ Result<Generation> Conversation::Generate(std::span<const TokenId> ids, Reasonin
 }
 
 // The best text of a beam search, which is shown when the search is done.
-Result<Generation> Conversation::Search(std::span<const TokenId> ids, ReasoningText& text) {
+Result<Generation> Conversation::Search(const Prompt& prompt, AnswerText& text) {
   const auto start = Clock::now();
   const Tokenizer& tokenizer = model().tokenizer();
   BeamGenerateOptions options;
+  options.logits = LogitsFor(prompt);
   options.search.beams = static_cast<int32_t>(options_.beams);
   options.search.max_new_tokens =
       options_.max_tokens < 0 ? context() : std::min(context(), options_.max_tokens);
@@ -188,12 +204,11 @@ Result<Generation> Conversation::Search(std::span<const TokenId> ids, ReasoningT
       .assign(ends.begin(), ends.end());
   options.cancel = options_.cancel;
   options.beginning = sequence();
-  const std::vector<TokenId> prompt(ids.begin(), ids.end());
-  KVANT_ASSIGN(auto found, GenerateBeams(running(), {&prompt, 1}, options));
+  KVANT_ASSIGN(auto found, GenerateBeams(running(), {&prompt.ids, 1}, options));
   Generation out;
   if (found.empty() || found.front().hypotheses.empty()) return out;
   BeamHypothesis& best = found.front().hypotheses.front();
-  const bool room = std::ssize(ids) + found.front().steps <= context();
+  const bool room = std::ssize(prompt.ids) + found.front().steps <= context();
   out.finish_reason = found.front().cancelled ? FinishReason::kCancelled
                       : best.ended            ? FinishReason::kStop
                       : best.no_token         ? FinishReason::kNoToken
@@ -201,29 +216,38 @@ Result<Generation> Conversation::Search(std::span<const TokenId> ids, ReasoningT
                                               : FinishReason::kContext;
   out.ids = std::move(best.ids);
   if (best.ended && !out.ids.empty()) out.ids.pop_back();
-  out.text = TextOfIds(tokenizer, out.ids,
-                       marks_are_control_ ? ControlTokens::kShown : ControlTokens::kHidden);
+  const bool shows_control =
+      marks_are_control_ || (UsesTools() && HasControlMarks(*format_, tokenizer));
+  out.text =
+      TextOfIds(tokenizer, out.ids, shows_control ? ControlTokens::kShown : ControlTokens::kHidden);
   out.decode_tokens = std::ssize(out.ids);
   out.decode_seconds = SecondsFrom(start);
   text.Push(out.text);
   return out;
 }
 
-void Conversation::Keep(Prompt prompt, Generation generation, const ReasoningText& text,
+void Conversation::Keep(Prompt prompt, Generation generation, const AnswerText& text,
                         AnswerReport* report) {
   const int64_t prompt_tokens = std::ssize(prompt.ids);
   report->generated_tokens = std::ssize(generation.ids);
   report->conversation_tokens = prompt_tokens + report->generated_tokens;
+  report->drafted_tokens = generation.drafted_tokens;
+  report->accepted_tokens = generation.accepted_tokens;
   report->decode_seconds = generation.decode_seconds;
   report->finish_reason = generation.finish_reason;
+  report->calls = text.calls();
   // The last token of an answer may not have been processed.
   report->shifted = options_.beams == 1 && held_tokens() + 1 < report->conversation_tokens;
   moved_ = report->shifted;
   template_ids_ = std::move(prompt.template_ids);
   const bool cancelled = generation.finish_reason == FinishReason::kCancelled;
   if (cancelled && generation.ids.empty()) return;
+  std::string members = MembersOfCalls(report->calls);
   ConversationEntry& entry = entries_.emplace_back();
-  entry.message = {.role = "assistant", .content = text.content(), .reasoning = text.reasoning()};
+  entry.message = {.role = "assistant",
+                   .content = text.content(),
+                   .reasoning = text.reasoning(),
+                   .members = std::move(members)};
   entry.ids = std::move(generation.ids);
   entry.begin = std::ssize(template_ids_);
 }
@@ -232,8 +256,7 @@ Result<AnswerReport> Conversation::Answer(const AnswerSink& sink) {
   KVANT_TRY(MakeRoom());
   AnswerReport report;
   KVANT_ASSIGN(Prompt prompt, FittingPrompt(&report));
-  ReasoningText text(
-      prompt.text, sink.take ? sink.take : [](AnswerPart, std::string_view) { return true; });
+  AnswerText text(UsesTools() ? &*format_ : nullptr, options_.render.tools, prompt.text, sink);
   const auto start = Clock::now();
   const Status ready = TakeUp(prompt.ids, sink, &report);
   report.prefill_seconds = SecondsFrom(start);
@@ -242,7 +265,7 @@ Result<AnswerReport> Conversation::Answer(const AnswerSink& sink) {
     return report;
   }
   if (!ready.ok()) return ready.error();
-  auto generation = options_.beams == 1 ? Generate(prompt.ids, text) : Search(prompt.ids, text);
+  auto generation = options_.beams == 1 ? Generate(prompt, text) : Search(prompt, text);
   ++answers_;
   if (!generation.ok()) return generation.error();
   text.Finish();

@@ -1,4 +1,5 @@
-// A conversation in files: FILE has the messages as JSON, FILE.kvs the sequence with their tokens.
+// A conversation in files: FILE has the messages, tools and grammar as JSON, FILE.kvs the sequence
+// with the messages' tokens.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -10,6 +11,7 @@
 
 #include "base/output_file.h"
 #include "base/result.h"
+#include "engine/grammar/saved_text.h"
 #include "engine/limits.h"
 #include "engine/text/chat_messages.h"
 #include "engine/text/conversation_runner.h"
@@ -104,6 +106,35 @@ Result<std::vector<TokenId>> TakeIds(const FileJson& json, const std::string& pa
   return ids;
 }
 
+FileJson ChoiceJson(const ToolChoice& choice) {
+  using Kind = ToolChoice::Kind;
+  if (choice.kind == Kind::kNamed) return {{"name", choice.name}};
+  if (choice.kind == Kind::kNone) return "none";
+  return choice.kind == Kind::kRequired ? "required" : "auto";
+}
+
+// A choice among words, or the name of a tool in an object.
+Result<ToolChoice> TakeChoice(const FileJson& json, const std::string& path) {
+  const auto found = json.find("tool_choice");
+  const bool is_word = found != json.end() && found->is_string();
+  const bool has_name = found != json.end() && found->is_object() && found->contains("name") &&
+                        (*found)["name"].is_string();
+  ToolChoice choice;
+  if (is_word) choice = ToolChoice::Of(found->get<std::string>());
+  if (has_name) choice = {.kind = ToolChoice::Kind::kNamed, .name = (*found)["name"]};
+  if ((!is_word && !has_name) || (is_word && choice.kind == ToolChoice::Kind::kNamed)) {
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: tool_choice: expected auto, none, required or an object with a name",
+                     path);
+  }
+  const auto parallel = json.find("parallel_tool_calls");
+  if (parallel == json.end() || !parallel->is_boolean()) {
+    return MakeError(ErrorCode::kCorrupt, "{}: parallel_tool_calls: expected true or false", path);
+  }
+  choice.is_parallel = parallel->get<bool>();
+  return choice;
+}
+
 Result<ConversationEntry> TakeEntry(const FileJson& json, const std::string& path,
                                     const Model& model, int64_t template_ids) {
   if (!json.is_object()) {
@@ -158,6 +189,22 @@ Result<Conversation::Saved> Conversation::ReadSaved(const std::string& path, con
   }
   KVANT_ASSIGN(saved.forgotten, TakeNumber(json, path, "forgotten", 0, std::ssize(saved.entries)));
   KVANT_ASSIGN(saved.answers, TakeNumber(json, path, "answers", 0, INT64_MAX / 2));
+  if (json.contains("tools")) {
+    KVANT_ASSIGN(saved.tools, TakeString(json, path, "tools"));
+    KVANT_ASSIGN(saved.tool_choice, TakeChoice(json, path));
+  }
+  if (json.contains("grammar")) {
+    saved.grammar = grammar::TextOfJson(json["grammar"]);
+    if (!saved.grammar.has_value()) {
+      return MakeError(ErrorCode::kCorrupt,
+                       "{}: grammar: expected a grammar with its kind and text", path);
+    }
+    if (!*same_model && !saved.grammar->triggers.tokens.empty()) {
+      return MakeError(ErrorCode::kInvalid,
+                       "{}: grammar: expected trigger tokens of this model, found another one's",
+                       path);
+    }
+  }
   const auto tokens = json.find("tokens");
   *has_tokens = *same_model && tokens != json.end() && *tokens == true;
   return saved;
@@ -192,6 +239,12 @@ Status Conversation::Save(const std::string& path, std::string* note) const {
     json["messages"].push_back(std::move(message));
   }
   json["template_ids"] = template_ids_;
+  if (!options_.render.tools.empty()) {
+    json["tools"] = options_.render.tools;
+    json["tool_choice"] = ChoiceJson(options_.tool_choice);
+    json["parallel_tool_calls"] = options_.tool_choice.is_parallel;
+  }
+  if (options_.grammar != nullptr) json["grammar"] = grammar::JsonOfText(options_.grammar->text());
   const std::string text = DumpText(json) + "\n";
   KVANT_ASSIGN(OutputFile file, OutputFile::Create(path));
   KVANT_TRY(file.Write(text.data(), text.size()));
@@ -203,6 +256,16 @@ Status Conversation::Load(const std::string& path, std::string* note) {
   bool has_tokens = false;
   bool same_model = false;
   KVANT_ASSIGN(Saved saved, ReadSaved(path, model(), &has_tokens, &same_model));
+  const bool has_some = !options_.render.tools.empty() || options_.grammar != nullptr;
+  if (!has_some || follows_file_) {
+    KVANT_ASSIGN(Follows follows, FollowsOf(saved, path));
+    options_.render.tools = std::move(follows.tools);
+    options_.tool_choice = std::move(follows.tool_choice);
+    format_ = std::move(follows.format);
+    tool_grammar_ = std::move(follows.tool_grammar);
+    options_.grammar = std::move(follows.grammar);
+    follows_file_ = true;
+  }
   const Status status = TakeOver(std::move(saved), has_tokens ? TokensPath(path) : std::string());
   if (!status.ok()) {
     *note = status.error().message;

@@ -19,6 +19,10 @@ size_t BeginningOf(std::string_view mark, std::string_view text) {
   return length;
 }
 
+std::string_view WithoutBlanksAtEnd(std::string_view text) {
+  return text.substr(0, text.find_last_not_of(kReasoningBlanks) + 1);
+}
+
 }  // namespace
 
 const std::vector<ReasoningText::Marks>& ReasoningText::AllMarks() {
@@ -42,13 +46,17 @@ bool MarksAreControlTokens(const Tokenizer& tokenizer) {
   return false;
 }
 
-ReasoningText::ReasoningText(std::string_view prompt, PartFunction take) : take_(std::move(take)) {
-  const size_t end = prompt.find_last_not_of(kReasoningBlanks);
-  const std::string_view text = prompt.substr(0, end == std::string_view::npos ? 0 : end + 1);
-  for (const Marks& marks : AllMarks()) {
-    const std::string_view open =
-        marks.open.substr(0, marks.open.find_last_not_of(kReasoningBlanks) + 1);
-    if (marks.close.empty() || !text.ends_with(open)) continue;
+std::vector<ReasoningText::Marks> ReasoningText::KnownMarks() const {
+  std::vector<Marks> marks = AllMarks();
+  if (!own_.open.empty()) marks.insert(marks.begin(), own_);
+  return marks;
+}
+
+ReasoningText::ReasoningText(std::string_view prompt, PartFunction take, ReasoningMarks own)
+    : take_(std::move(take)), own_(std::move(own)) {
+  const std::string_view text = WithoutBlanksAtEnd(prompt);
+  for (const Marks& marks : KnownMarks()) {
+    if (marks.close.empty() || !text.ends_with(WithoutBlanksAtEnd(marks.open))) continue;
     marks_ = marks;
     state_ = State::kReasoning;
     return;
@@ -80,7 +88,7 @@ bool ReasoningText::Emit(AnswerPart part, std::string_view text) {
 bool ReasoningText::Start(std::string_view text, size_t blanks) {
   const std::string_view first = text.substr(blanks);
   bool undecided = first.empty();
-  for (const Marks& marks : AllMarks()) {
+  for (const Marks& marks : KnownMarks()) {
     if (first.starts_with(marks.open)) {
       marks_ = marks;
       state_ = marks.close.empty() ? State::kGap : State::kReasoning;
@@ -117,6 +125,26 @@ bool ReasoningText::Go() {
     state_ = State::kContent;
   }
   return Emit(AnswerPart::kContent, std::exchange(pending_, ""));
+}
+
+FreeThoughts ThoughtsBehind(std::string_view prompt, const ChatTemplate& chat_template) {
+  const std::string_view text = WithoutBlanksAtEnd(prompt);
+  FreeThoughts thoughts;
+  for (const ReasoningText::Marks& marks : ReasoningText::AllMarks()) {
+    const bool is_thought = !marks.close.empty();
+    FreeThoughts::Mark mark = {std::string(marks.open), std::string(marks.close)};
+    if (is_thought && text.ends_with(WithoutBlanksAtEnd(marks.open))) {
+      return {.marks = {std::move(mark)}, .opened = 0};
+    }
+    if (text.ends_with(WithoutBlanksAtEnd(is_thought ? marks.close : marks.open))) return {};
+    const bool known = chat_template.Mentions(WithoutBlanksAtEnd(marks.open)) ||
+                       (is_thought && chat_template.Mentions(marks.close));
+    if (!known) continue;
+    // Where answers without a thought have a mark as well, all have one.
+    thoughts.must_open = thoughts.must_open || !is_thought;
+    thoughts.marks.push_back(std::move(mark));
+  }
+  return thoughts;
 }
 
 }  // namespace kvant

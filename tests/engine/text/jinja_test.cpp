@@ -121,7 +121,10 @@ TEST(Jinja, ReadsJsonAsPythonDoes) {
   ASSERT_TRUE(value.ok());
   EXPECT_EQ(Str(*value).bytes(), "{'b': [None, True], 'a': 2.0}");
   EXPECT_FALSE(ValueOfJson("[1,]", "json").ok());
-  EXPECT_FALSE(ValueOfJson("99999999999999999999", "json").ok());
+  EXPECT_EQ(Str(*ValueOfJson("[18446744073709551615, -9223372036854775808]", "json")).bytes(),
+            "[18446744073709551615, -9223372036854775808]");
+  EXPECT_FALSE(ValueOfJson("18446744073709551616", "json").ok());
+  EXPECT_FALSE(ValueOfJson("-9223372036854775809", "json").ok());
   EXPECT_FALSE(ValueOfJson(std::string(100, '['), "json").ok());
 }
 
