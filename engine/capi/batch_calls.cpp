@@ -6,6 +6,7 @@
 
 #include "base/counted.h"
 #include "engine/capi/handles.h"
+#include "engine/run/memory_plan.h"
 #include "kvant/draft.h"
 #include "kvant/scheduler.h"
 #include "kvant/text_request.h"
@@ -101,9 +102,13 @@ Result<std::shared_ptr<const Order>> ReadRequest(const Runner& runner, const kva
   out->options.ignore_eos = in.ignore_end != 0;
   out->options.special = in.show_special != 0;
   out->options.echo = in.echo != 0;
-  if (in.shift_keep >= 0) out->options.shift_keep = in.shift_keep;
+  if (in.shift_keep >= 0) {
+    KVANT_TRY(CheckShift(runner.model(), runner.options()));
+    out->options.shift_keep = in.shift_keep;
+  }
   out->options.draft_tokens = std::max<int64_t>(0, in.draft_tokens);
   if (in.log_probs >= 0) out->options.log_probs = in.log_probs;
+  out->options.logits.grammar = GrammarOf(in.grammar);
   out->service.seconds_max = in.seconds_max;
   out->service.priority = in.priority;
   if (in.sequence >= 0) out->service.sequence = in.sequence;
@@ -116,11 +121,11 @@ class FlatLogProbs {
  public:
   explicit FlatLogProbs(std::span<const TokenLogProbs> tokens) {
     for (const TokenLogProbs& token : tokens) {
-      chosen_.push_back(token.chosen.log_prob);
+      chosen_.push_back(static_cast<float>(token.chosen.log_prob));
       count_ = token.top.size();
       for (const TokenLogProb& top : token.top) {
         tokens_.push_back(top.id);
-        values_.push_back(top.log_prob);
+        values_.push_back(static_cast<float>(top.log_prob));
       }
     }
   }
@@ -187,6 +192,8 @@ class BatchState {
     KVANT_ASSIGN(const auto order, ReadRequest(*runner_->runner, given));
     // The sampler is made now so that options that cannot work are found here, not in some round.
     KVANT_TRY(MakeSampler(*order, 0));
+    const auto& grammar = order->options.logits.grammar;
+    if (grammar != nullptr) KVANT_TRY(grammar->NewStage(runner_->runner->model().vocab_size()));
     const int64_t request = next_++;
     for (int32_t sample = 0; sample < order->callbacks.samples; ++sample) {
       Entry& entry =

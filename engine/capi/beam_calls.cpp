@@ -21,6 +21,7 @@ constexpr CopiedField<Of, In> kBeamFields[] = {
     KVANT_COPIED(early_stopping),
     KVANT_COPIED(patience),
     KVANT_COPIED(ct2_length_counts_end),
+    KVANT_COPIED(ct2_prompt_in_result),
     KVANT_COPIED(groups),
     KVANT_COPIED(diversity_penalty),
     KVANT_COPIED(max_new_tokens),
@@ -38,10 +39,10 @@ constexpr CopiedField<Of, In> kBeamFields[] = {
 };
 #undef KVANT_COPIED
 
-// `ct2_translates` is not in C, and these functions copy by hand what may lack and what is a list.
-static_assert(std::size(kBeamFields) == CountFields<Of>() - 8,
+// These functions copy by hand what may lack and what is a list.
+static_assert(std::size(kBeamFields) == CountFields<Of>() - 7,
               "a field of BeamOptions is not copied");
-static_assert(std::size(kBeamFields) == CountFields<In>() - 15,
+static_assert(std::size(kBeamFields) == CountFields<In>() - 16,
               "a field of kvant_beam_options is not copied");
 
 // The options in C, without lists of words; arrays are those of `options`.
@@ -72,6 +73,13 @@ kvant_hypothesis HypothesisInC(const BeamHypothesis& found) {
   out.sum = found.sum;
   out.score = found.score;
   out.ended = found.ended ? 1 : 0;
+  return out;
+}
+
+Result<LogitOptions> ReadBeamLogits(const kvant_beam_options* given) {
+  KVANT_ASSIGN(const auto in, ReadStruct(given, In{}, "beam options"));
+  LogitOptions out;
+  out.grammar = GrammarOf(in.grammar);
   return out;
 }
 
@@ -138,7 +146,8 @@ kvant_status kvant_beam_search_new(int32_t vocab_size, const kvant_beam_options*
       return MakeError(ErrorCode::kInvalid, "vocab_size: expected 1 or more, found {}", vocab_size);
     }
     KVANT_ASSIGN(const BeamOptions wanted, ReadBeams(options));
-    KVANT_ASSIGN(BeamSearch made, BeamSearch::Create(wanted, vocab_size));
+    KVANT_ASSIGN(const LogitOptions logits, ReadBeamLogits(options));
+    KVANT_ASSIGN(BeamSearch made, BeamSearch::Create(wanted, vocab_size, logits));
     return Give(search, std::make_unique<kvant_beam_search>(kvant_beam_search{
                             std::move(made), static_cast<size_t>(vocab_size), {}, {}}));
   });
@@ -247,6 +256,7 @@ kvant_status kvant_runner_search(kvant_runner* runner, const kvant_beam_prompt* 
     KVANT_ASSIGN(const auto given, Array(prompts, count, "prompts"));
     BeamGenerateOptions wanted;
     KVANT_ASSIGN(wanted.search, ReadBeams(options));
+    KVANT_ASSIGN(wanted.logits, ReadBeamLogits(options));
     std::vector<std::vector<TokenId>> texts, sources;
     for (const kvant_beam_prompt& prompt : given) {
       KVANT_ASSIGN(const auto tokens, Array(prompt.tokens, prompt.count, "prompts"));

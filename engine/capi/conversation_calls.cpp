@@ -32,6 +32,8 @@ constexpr kvant_conversation_options kConversationDefaults = {
     .ignore_end = 0,
     .context_shift = 0,
     .beams = 1,
+    .grammar = nullptr,
+    .tool_choice = nullptr,
 };
 
 Result<ConversationOptions> ReadConversation(const Model& model,
@@ -52,6 +54,8 @@ Result<ConversationOptions> ReadConversation(const Model& model,
   out.ignore_eos = in.ignore_end != 0;
   out.context_shift = in.context_shift != 0;
   out.beams = in.beams;
+  out.grammar = GrammarOf(in.grammar);
+  if (in.tool_choice != nullptr) out.tool_choice = ToolChoice::Of(in.tool_choice);
   return out;
 }
 
@@ -83,6 +87,21 @@ Status GiveConversation(std::shared_ptr<RunnerState> owner, std::unique_ptr<Conv
   return Give(out, std::make_unique<kvant_conversation>(kvant_conversation{std::move(state)}));
 }
 
+// An event that belongs to a call.
+kvant_call_event EventInC(const ToolEvent& event, const std::string& id) {
+  kvant_call_event out = {};
+  out.struct_size = sizeof(out);
+  out.kind = event.kind == ToolEvent::Kind::kCallBegin   ? KVANT_CALL_BEGIN
+             : event.kind == ToolEvent::Kind::kArguments ? KVANT_CALL_ARGUMENTS
+                                                         : KVANT_CALL_END;
+  out.is_complete = event.is_complete ? 1 : 0;
+  out.call = event.call;
+  out.text = event.text.data();
+  out.size = event.text.size();
+  out.id = id.c_str();
+  return out;
+}
+
 AnswerSink SinkOf(const kvant_answer_sink& calls) {
   AnswerSink sink;
   if (calls.on_text != nullptr) {
@@ -95,6 +114,13 @@ AnswerSink SinkOf(const kvant_answer_sink& calls) {
   if (calls.on_prompt != nullptr) {
     sink.progress = [&calls](int64_t done, int64_t tokens) {
       return calls.on_prompt(calls.user, done, tokens) == 0;
+    };
+  }
+  if (calls.on_call != nullptr) {
+    sink.call = [&calls](const ToolEvent& event) {
+      const std::string id(event.id);
+      const kvant_call_event in_c = EventInC(event, id);
+      return calls.on_call(calls.user, &in_c) == 0;
     };
   }
   return sink;
@@ -289,12 +315,28 @@ kvant_status kvant_conversation_set_beams(kvant_conversation* conversation, int3
   return CallConversation(conversation, [&](Conversation& held) { return held.SetBeams(beams); });
 }
 
+kvant_status kvant_conversation_set_grammar(kvant_conversation* conversation,
+                                            const kvant_grammar* grammar) {
+  return CallConversation(conversation, [&](Conversation& held) -> Status {
+    return held.SetGrammar(GrammarOf(grammar));
+  });
+}
+
+kvant_status kvant_conversation_set_tool_choice(kvant_conversation* conversation,
+                                                const char* tool_choice) {
+  return CallConversation(conversation, [&](Conversation& held) -> Status {
+    KVANT_TRY(Need(tool_choice, "tool_choice"));
+    return held.SetToolChoice(ToolChoice::Of(tool_choice));
+  });
+}
+
 // ---- Answers and files --------------------------------------------------------------------------
 
 kvant_status kvant_conversation_answer(kvant_conversation* conversation,
                                        const kvant_answer_sink* sink, kvant_answer_report* report) {
   return CallConversation(conversation, [&](Conversation& held) -> Status {
-    constexpr kvant_answer_sink kNone = {sizeof(kvant_answer_sink), nullptr, nullptr, nullptr};
+    constexpr kvant_answer_sink kNone = {sizeof(kvant_answer_sink), nullptr, nullptr, nullptr,
+                                         nullptr};
     KVANT_ASSIGN(const auto calls, ReadStruct(sink, kNone, "sink"));
     if (report != nullptr) KVANT_TRY(WriteStruct(report, kvant_answer_report{}, "report"));
     const std::shared_ptr<RunnerState> owner = conversation->state->owner;

@@ -11,6 +11,7 @@
 #include "engine/capi/border.h"
 #include "kvant/beam_options.h"
 #include "kvant/chat.h"
+#include "kvant/grammar.h"
 #include "kvant/kv_tensors.h"
 #include "kvant/model.h"
 #include "kvant/runner.h"
@@ -39,6 +40,10 @@ struct kvant_text_stream {
 struct kvant_template {
   std::shared_ptr<const kvant::Model> model;
   kvant::ChatTemplate chat_template;
+};
+
+struct kvant_grammar {
+  std::shared_ptr<const kvant::Grammar> grammar;
 };
 
 struct kvant_sampler {
@@ -121,6 +126,11 @@ inline Status CheckRow(const kvant_sampler& sampler, size_t logits) {
   if (logits == sampler.vocab) return {};
   return MakeError(ErrorCode::kInvalid, "the sampler is for rows of {} logits, found {}",
                    sampler.vocab, logits);
+}
+
+// Null for NULL.
+inline std::shared_ptr<const Grammar> GrammarOf(const kvant_grammar* grammar) {
+  return grammar == nullptr ? nullptr : grammar->grammar;
 }
 
 // Texts that end with a 0.

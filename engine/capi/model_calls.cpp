@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "engine/capi/handles.h"
@@ -23,7 +24,19 @@ constexpr kvant_model_options kModelDefaults = {
     .pre_tokenizer = nullptr,
     .progress = nullptr,
     .progress_user = nullptr,
+    .ignore_keys = nullptr,
 };
+
+// The names between commas.
+std::vector<std::string> NamesOf(std::string_view text) {
+  std::vector<std::string> names;
+  while (!text.empty()) {
+    const size_t comma = std::min(text.find(','), text.size());
+    if (comma > 0) names.emplace_back(text.substr(0, comma));
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return names;
+}
 
 nlohmann::json JsonOf(const formats::GgufArray& array) {
   nlohmann::json out = nlohmann::json::array();
@@ -105,6 +118,10 @@ void kvant_set_log(kvant_log_function function, void* user) {
   });
 }
 
+void kvant_set_interrupt(kvant_interrupt_function function, void* user) {
+  SetInterrupt(function, user);
+}
+
 kvant_status kvant_model_options_default(kvant_model_options* options, size_t size) {
   return FillDefault(options, size, kModelDefaults);
 }
@@ -127,6 +144,7 @@ kvant_status kvant_model_open(const char* path, const kvant_model_options* optio
     }
     wanted.isa = TextOrNone(given.isa);
     wanted.float_gemm = TextOrNone(given.float_gemm);
+    wanted.ignored_keys = NamesOf(TextOrNone(given.ignore_keys));
     wanted.tokenizer.pre_override = TextOrNone(given.pre_tokenizer);
     auto handle = std::make_unique<kvant_model>();
     KVANT_ASSIGN(handle->model, Model::Open(path, wanted));

@@ -40,6 +40,7 @@ kvant_runner_stats InC(const RunnerStats& stats) {
   out.encoder_passes = stats.encoder_passes;
   out.sequences = stats.sequences;
   out.snapshots = stats.snapshots;
+  out.prefix_bytes = stats.prefix_bytes;
   return out;
 }
 

@@ -1,6 +1,8 @@
 // The calls of kvant/kvant_generate.h on samplers, and their options.
 #include "engine/capi/handles.h"
+#include "engine/generate/logit_stages/stage_row.h"
 #include "engine/generate/samplers/stage.h"
+#include "kvant/logit_chain.h"
 
 namespace kvant::capi {
 namespace {
@@ -123,6 +125,19 @@ kvant_status kvant_sampler_forbid(kvant_sampler* sampler, kvant_token token) {
                        token);
     }
     sampler->sampler.Forbid(token);
+    return {};
+  });
+}
+
+kvant_status kvant_sampler_set_grammar(kvant_sampler* sampler, const kvant_grammar* grammar) {
+  return Call(sampler, [&]() -> Status {
+    KVANT_TRY(Need(sampler, "sampler"));
+    LogitOptions options;
+    options.grammar = GrammarOf(grammar);
+    LogitChain stages = sampler->sampler.logits();
+    stages.DropRequest();
+    KVANT_TRY(stages.Add({.vocab = sampler->vocab, .logits = &options}));
+    sampler->sampler.logits() = std::move(stages);
     return {};
   });
 }

@@ -18,8 +18,8 @@ namespace kvant {
 // token's included; `generated` counts tokens after the prompt, the end token included.
 //
 //   hf       sum / generated^a. The default; Hugging Face transformers 4.50 and later.
-//   ct2      sum / (generated without the end token)^a; behind a source, the end token counts.
-//            CTranslate2 4.8 (src/decoding.cc).
+//   ct2      sum / generated^a, with the prompt where it is a part of the result, see below.
+//            CTranslate2 4.0 to 4.8 (src/decoding.cc).
 //   whisper  the same length; the divisor is the length, or ((5 + length) / 6)^a where a penalty is
 //            given. OpenAI Whisper (whisper/decoding.py).
 //   oga      sum / (prompt + generated without the end token)^a. ONNX Runtime GenAI
@@ -37,13 +37,14 @@ struct BeamOptions {
   std::optional<float> length_penalty;  // a above; absent: 1, and the plain length for whisper
   EarlyStopping early_stopping = EarlyStopping::kFalse;
   BeamScoring scoring = BeamScoring::kHf;
-  float patience = 1.0f;               // ct2, whisper: end at round(beams * patience) hypotheses
-  bool ct2_length_counts_end = false;  // ct2's return_end_token: the length includes the end token
-  // ct2: searches as its Translator does, rather than its Generator. The tokens of the prompt
-  // behind the first one then are part of the text, for processors that read tokens and for the
-  // length, which counts the end token too. Right behind such a prefix, no text but the best may
-  // end. GenerateBeams sets this flag where there are sources.
-  bool ct2_translates = false;
+  float patience = 1.0f;              // ct2, whisper: end at round(beams * patience) hypotheses
+  bool ct2_length_counts_end = true;  // ct2: the length includes the end token
+  // ct2: searches as its Translator does, and its Generator with include_prompt_in_result. The
+  // tokens of the prompt behind the first one then are part of the text, for processors that read
+  // tokens and for the length; without this flag they read generated tokens alone. Right behind
+  // such a prefix, no text but the best may end. GenerateBeams sets this flag where there are
+  // sources.
+  bool ct2_prompt_in_result = false;
 
   // hf: how many beam groups the beams are divided into. A beam pays the penalty for every beam of
   // an earlier group that has just chosen the same token (Vijayakumar et al., 2018, Hamming

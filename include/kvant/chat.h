@@ -87,12 +87,18 @@ class ChatTemplate {
   Result<ChatText> RenderJson(std::string_view messages,
                               const ChatRenderOptions& options = {}) const;
 
+  // Whether the source of the template has this text in it.
+  bool Mentions(std::string_view text) const;
+
   // The ids of a conversation. Control tokens are made only from text that the template itself
   // wrote, never from text of messages, tools or variables. BOS comes first where the model's
   // metadata ask for it, once, whether the template wrote it or not.
   Result<std::vector<TokenId>> Tokens(std::span<const ChatMessage> messages,
                                       const ChatRenderOptions& options = {}) const;
   Result<std::vector<TokenId>> Tokens(const ChatText& text) const;
+
+  // The text of the template itself: of the one for tools where the model has two.
+  std::string_view source() const;
 
  private:
   struct Parts;

@@ -25,13 +25,16 @@
 #include <vector>
 
 #include "kvant/chat.h"
+#include "kvant/draft.h"
 #include "kvant/reasoning_text.h"
 #include "kvant/runner.h"
 #include "kvant/sampler.h"
 #include "kvant/text_request.h"
+#include "kvant/tool_calls.h"
 
 namespace kvant {
 
+class AnswerText;
 class ConversationRunner;
 
 // Opens a runner with room for this number of sequences.
@@ -39,14 +42,22 @@ using RunnerMaker = std::function<Result<std::unique_ptr<Runner>>(int64_t sequen
 
 struct ConversationOptions {
   SamplingOptions sampling = {};  // without a seed: one is drawn; each answer adds its number to it
+  // Where it has tools, calls of them are told from the content of answers, and follow a grammar.
   ChatRenderOptions render = {};
+  ToolChoice tool_choice = {};
   int64_t max_tokens = -1;  // of an answer; -1: until an end token or a full context
   std::vector<std::string> stop_texts = {};
   bool ignore_eos = false;
+  // The content of answers follows it; thoughts that come before it are free. Null: there is none.
+  std::shared_ptr<const Grammar> grammar = {};
   bool context_shift = false;  // forget the oldest messages where the context is full
   // Above 1: an answer is the best text of a beam search, which needs room for so many more
   // sequences.
   int64_t beams = 1;
+  // Guesses the next tokens of answers that are no search, as in GenerateOptions. Forks use it,
+  // too.
+  std::shared_ptr<Draft> draft = nullptr;
+  int64_t draft_tokens = 8;
   // Once set, the answer under way ends as it is, with FinishReason::kCancelled. Must outlive the
   // conversation and its forks. Null: an answer is ended by its sink alone.
   const std::atomic<bool>* cancel = nullptr;
@@ -67,16 +78,20 @@ struct AnswerReport {
   int64_t reused_tokens = 0;        // of the prompt, which the sequence held already
   int64_t replayed_tokens = 0;      // computed again to go back to those
   int64_t generated_tokens = 0;
+  int64_t drafted_tokens = 0;      // guesses of the draft
+  int64_t accepted_tokens = 0;     // of these, those that were right
   int64_t forgotten_messages = 0;  // for this answer, since the context was full
   double prefill_seconds = 0;
   double decode_seconds = 0;
   FinishReason finish_reason = FinishReason::kStop;
+  std::vector<ToolCall> calls = {};  // of tools, those that were cut included
   bool shifted = false;  // in the middle of the answer, the context was full and has moved on
 };
 
-// Receives an answer as it comes. Both may be empty; returning false ends the answer.
+// Receives an answer as it comes. Each may be empty; returning false ends the answer.
 struct AnswerSink {
   PartFunction take = {};
+  ToolEventFunction call = {};  // kCallBegin, kArguments and kCallEnd
   std::function<bool(int64_t done, int64_t tokens)> progress = {};  // of the prompt
 };
 
@@ -134,14 +149,33 @@ class Conversation {
   // context that fills up ends the answer, or moves on with `context_shift`. After an error there
   // is no answer; messages that a context shift has left out stay left out.
   //
-  // The answer is one message with reasoning and content as ReasoningText tells them apart. Tool
-  // calls are a part of the content; whoever reads them there can put them into `members` of the
-  // message (SetLast) and add the results as messages of a tool.
+  // The answer is one message with reasoning and content as ReasoningText tells them apart. With
+  // tools, complete calls are the member tool_calls of the message, as OpenAI's API has them, each
+  // with an id that no other call has; a message of the role tool with that id as its member
+  // tool_call_id brings the result. Calls that were cut are in the report only. Without tools they
+  // are a part of the content.
   Result<AnswerReport> Answer(const AnswerSink& sink);
   // Puts a message in place of the last one. Its generated ids are used again as long as the
   // template spells them. kInvalid where there is no message, for another role than it had, and
   // where its further members are no JSON object.
   Status SetLast(ChatMessage message);
+
+  // Other options for the answers to come. kInvalid for impossible ones, which change nothing.
+  // Without a seed the present one stays.
+  Status SetSampling(SamplingOptions sampling);
+  Status SetEnds(int64_t max_tokens, std::vector<std::string> stop_texts);
+  // The grammar that the content of answers follows; null: none. kInvalid for one beside tools that
+  // answers may call, since calls have a grammar of their own.
+  Status SetGrammar(std::shared_ptr<const Grammar> grammar);
+  const std::shared_ptr<const Grammar>& grammar() const { return options_.grammar; }
+  // Chooses whether the answers to come call tools. kInvalid for a tool that is not there, and for
+  // schemas that cannot be enforced.
+  Status SetToolChoice(ToolChoice choice);
+  const ToolChoice& tool_choice() const { return options_.tool_choice; }
+  // How the model writes calls; null without tools.
+  const ToolFormat* tool_format() const { return format_.has_value() ? &*format_ : nullptr; }
+  // Tells the template whether to think; nullopt tells it nothing.
+  void SetThinking(std::optional<bool> enabled) { options_.render.enable_thinking = enabled; }
 
   // Opens a larger runner where that is needed, and takes the sequence over. kInvalid below 1.
   Status SetBeams(int64_t beams);
@@ -155,14 +189,15 @@ class Conversation {
   // no room for one more sequence.
   Result<std::unique_ptr<Conversation>> Fork(std::optional<uint64_t> seed = {});
 
-  // Saves messages in the file, and the sequence with their tokens in another one whose name has
-  // ".kvs" behind it. Each file appears whole or not at all. `note` tells why the sequence could
-  // not be saved, "" if it was.
+  // Saves messages, tools, tool choice and grammar in the file, and the sequence with the messages'
+  // tokens in another one whose name has ".kvs" behind it. Each file appears whole or not at all.
+  // `note` tells why the sequence could not be saved, "" if it was.
   Status Save(const std::string& path, std::string* note) const;
   // Takes a saved conversation over in place of the present one, which stays where this fails.
   // Every number of a file is checked: kCorrupt names the key. The messages are the truth: where
   // the file of tokens is missing, older or of another model, they are computed again, and `note`
-  // tells why; "" if they need not be.
+  // tells why; "" if they need not be. Tools, tool choice and grammar come from the file where this
+  // conversation has neither tools nor a grammar.
   Status Load(const std::string& path, std::string* note);
 
   // ---- What there is ----
@@ -185,6 +220,17 @@ class Conversation {
     std::vector<TokenId> template_ids;
     int64_t forgotten = 0;
     int64_t answers = 0;
+    std::string tools;
+    ToolChoice tool_choice;
+    std::optional<GrammarText> grammar;
+  };
+  // Answers follow the tools or the grammar.
+  struct Follows {
+    std::string tools;
+    ToolChoice tool_choice;
+    std::optional<ToolFormat> format;
+    std::shared_ptr<const Grammar> tool_grammar;
+    std::shared_ptr<const Grammar> grammar;
   };
 
   Conversation(std::shared_ptr<const Model> model, ChatTemplate chat_template,
@@ -204,9 +250,19 @@ class Conversation {
   int64_t EndOfAnswer(std::span<const TokenId> template_ids, const ConversationEntry& entry) const;
   Result<int64_t> SystemTokens(std::span<const TokenId> ids) const;
   Status TakeUp(std::span<const TokenId> ids, const AnswerSink& sink, AnswerReport* report);
-  Result<Generation> Generate(std::span<const TokenId> ids, ReasoningText& text);
-  Result<Generation> Search(std::span<const TokenId> ids, ReasoningText& text);
-  void Keep(Prompt prompt, Generation generation, const ReasoningText& text, AnswerReport* report);
+  LogitOptions LogitsFor(const Prompt& prompt) const;
+  Result<Generation> Generate(const Prompt& prompt, AnswerText& text);
+  Result<Generation> Search(const Prompt& prompt, AnswerText& text);
+  void Keep(Prompt prompt, Generation generation, const AnswerText& text, AnswerReport* report);
+  Status PrepareTools();
+  Result<std::shared_ptr<const Grammar>> MakeToolGrammar(const ToolFormat& format,
+                                                         const std::string& tools,
+                                                         const ToolChoice& choice) const;
+  Result<Follows> FollowsOf(const Saved& saved, const std::string& path) const;
+  bool UsesTools() const;
+  Result<ChatText> Rendered(std::span<const ChatMessage> messages) const;
+  Result<std::vector<TokenId>> TokensOf(std::span<const ChatMessage> messages) const;
+  std::string MembersOfCalls(std::span<ToolCall> calls) const;
   static Result<Saved> ReadSaved(const std::string& path, const Model& model, bool* has_tokens,
                                  bool* same_model);
   // The status tells why the sequence is not that of the file; "" for `tokens_path`: there is none.
@@ -218,6 +274,9 @@ class Conversation {
   std::shared_ptr<ConversationRunner> runners_;
   int member_ = -1;  // its number there; -1: it has no sequence yet
   bool marks_are_control_ = false;
+  std::optional<ToolFormat> format_;             // of calls, where there are tools
+  std::shared_ptr<const Grammar> tool_grammar_;  // of answers; null: calls are not asked for
+  bool follows_file_ = false;                    // tools and grammar are those of a file
   bool moved_ = false;  // the sequence's tokens lie at other positions than they were at
   std::string system_;
   std::vector<ConversationEntry> entries_;

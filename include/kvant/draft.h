@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -25,6 +26,9 @@ class Draft {
   // none where it has no guess. Valid until the next call. Errors are those of Session.
   virtual Result<std::span<const TokenId>> Propose(std::span<const TokenId> text,
                                                    int64_t count) = 0;
+
+  // A text begins, or goes on after a pause: the time since the last call was spent elsewhere.
+  virtual void Begin() {}
 };
 
 // Guesses the tokens that followed the last time that the text's last four tokens occurred, or,
@@ -52,6 +56,48 @@ class ModelDraft final : public Draft {
 
   std::unique_ptr<Session> session_;
   std::vector<TokenId> proposal_;
+};
+
+// Asks another draft as long as that saves time. It measures the seconds for each token of the
+// text, in passes with guesses and in passes without, the other draft's own time included. While
+// guesses lose, it makes none, and tries again after a pause that grows with each failure. So the
+// number of guesses depends on the machine; the text does not.
+class MeasuredDraft final : public Draft {
+ public:
+  using Clock = std::function<double()>;  // seconds
+
+  // `clock`: empty for that of the machine.
+  explicit MeasuredDraft(std::shared_ptr<Draft> draft, Clock clock = {});
+
+  Result<std::span<const TokenId>> Propose(std::span<const TokenId> text, int64_t count) override;
+  void Begin() override;
+
+ private:
+  // Seconds and tokens of passes, of which later ones count more.
+  struct Speed {
+    double seconds = 0;
+    double tokens = 0;
+    int passes = 0;  // at most kPassesEnough
+
+    void Add(double seconds_of_pass, double tokens_of_pass);
+    double per_token() const { return seconds / tokens; }
+  };
+  static constexpr int kPassesEnough = 6;
+
+  void TakeLast(size_t length, double now);
+  bool Guesses();
+
+  std::shared_ptr<Draft> draft_;
+  Clock clock_;
+  Speed guessed_;
+  Speed plain_;
+  // The pass that is under way: when it began, the text's length then, and whether it has guesses.
+  double began_ = 0;
+  size_t length_ = 0;  // 0: there is none
+  bool has_guesses_ = false;
+  int64_t asked_ = 0;  // passes since the beginning of this attempt
+  int64_t pause_ = 0;  // tokens to pass over before the next attempt; 0: guesses are made
+  int64_t next_pause_ = 0;
 };
 
 }  // namespace kvant

@@ -14,7 +14,8 @@
 namespace kvant {
 
 // Appends `prompt` to the sequence and generates. kInvalid for an empty prompt, kContextFull if it
-// does not fit; then the sequence is unchanged.
+// does not fit, kNotSupported for shift_keep where recurrent layers let no context move on; then
+// the sequence is unchanged.
 Result<Generation> Generate(Session& session, const Tokenizer& tokenizer, Sampler& sampler,
                             std::span<const TokenId> prompt, const GenerateOptions& options,
                             const TextFunction& on_text);

@@ -1,6 +1,6 @@
 // kvant for programs in C, and for whatever calls C: models, tokenizers, chat templates, sequences
-// and their cache, samplers, batches, beam searches, conversations. C99 and C++; the library is
-// libkvant.so.
+// and their cache, grammars, samplers, batches, beam searches, conversations. C99 and C++; the
+// library is libkvant.so.
 //
 // Calls return a kvant_status; kvant_last_error() tells in one line what was expected and found. A
 // failed call changes nothing unless it says so. Nothing is thrown, printed or aborted.
@@ -9,11 +9,11 @@
 // returns as `T**` with a count is memory of the caller, to be given to kvant_free(). Structs begin
 // with their size, which the caller sets; ..._default() fills them in. Flags are 0 or 1.
 //
-// Threads: models, tokenizers and templates may be used by any number of threads at once; all other
-// handles by one at a time, and a runner not from its own callbacks: KVANT_INVALID then. Only
-// kvant_runner_cancel() and kvant_conversation_cancel() may be called at any time from any thread.
-// Different handles are independent, but for batches, searches and conversations, which use their
-// runner.
+// Threads: models, tokenizers, templates and grammars may be used by any number of threads at once;
+// all other handles by one at a time, and a runner not from its own callbacks: KVANT_INVALID then.
+// Only kvant_runner_cancel() and kvant_conversation_cancel() may be called at any time from any
+// thread. Different handles are independent, but for batches, searches and conversations, which use
+// their runner.
 #ifndef KVANT_KVANT_H_INCLUDED
 #define KVANT_KVANT_H_INCLUDED
 
@@ -56,6 +56,7 @@ typedef struct kvant_tokenizer kvant_tokenizer;
 typedef struct kvant_text_stream kvant_text_stream;
 typedef struct kvant_template kvant_template;
 typedef struct kvant_runner kvant_runner;
+typedef struct kvant_grammar kvant_grammar;
 typedef struct kvant_sampler kvant_sampler;
 typedef struct kvant_batch kvant_batch;
 typedef struct kvant_beam_search kvant_beam_search;
@@ -78,6 +79,13 @@ KVANT_API void kvant_free(void* memory);
 typedef void (*kvant_log_function)(void* user, int32_t level, const char* line, size_t size);
 KVANT_API void kvant_set_log(kvant_log_function function, void* user);
 
+// For calls of the calling thread alone: while one computes, or reads a model into memory, it asks
+// the function, on this thread, about every 30 ms. Other than 0 ends the call as
+// kvant_runner_cancel() does. The function may not use what the call uses. NULL: nobody is asked,
+// as at first.
+typedef int32_t (*kvant_interrupt_function)(void* user);
+KVANT_API void kvant_set_interrupt(kvant_interrupt_function function, void* user);
+
 // ---- Models ------------------------------------------------------------------------------------
 
 // Called while a piece of work goes on, with how much of it is done. A result other than 0 ends the
@@ -95,6 +103,9 @@ typedef struct kvant_model_options {
   // split model in turn; may be NULL. Other than 0 ends the opening with KVANT_CANCELLED.
   kvant_progress_function progress;
   void* progress_user;
+  // Keys whose effect is left out, with commas between their names; NULL: a file with a key that
+  // changes what the model computes, but not here, is refused (KVANT_NOT_SUPPORTED).
+  const char* ignore_keys;
 } kvant_model_options;
 
 typedef struct kvant_model_info {

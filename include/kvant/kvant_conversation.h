@@ -29,11 +29,29 @@ typedef struct kvant_conversation_options {
   int32_t ignore_end;     // end tokens are never chosen
   int32_t context_shift;  // forget the oldest messages where the context is full
   int32_t beams;  // above 1: an answer is the best text of a search, in so many more sequences
+  const kvant_grammar* grammar;  // that answers follow; NULL: none
+  // Where `render` has tools: "auto", "none", "required" or the name of a tool; NULL: auto. Calls
+  // of an answer are the member tool_calls of its message (kvant_conversation_messages).
+  const char* tool_choice;
 } kvant_conversation_options;
 
 enum { KVANT_PART_REASONING = 0, KVANT_PART_CONTENT = 1 };
 // Text of an answer, without the marks of its parts. A result other than 0 ends the answer.
 typedef int32_t (*kvant_answer_function)(void* user, int32_t part, const char* piece, size_t size);
+
+// Something that happens to a call of a tool. Its texts are valid while the function runs.
+typedef struct kvant_call_event {
+  size_t struct_size;
+  int32_t kind;         // KVANT_CALL_BEGIN, KVANT_CALL_ARGUMENTS or KVANT_CALL_END
+  int32_t is_complete;  // KVANT_CALL_END: 0 where the answer has ended within the call
+  int64_t call;         // its number in the answer, from 0
+  const char* text;  // BEGIN: the name; ARGUMENTS: more of the arguments, which are a JSON object
+  size_t size;
+  const char* id;  // as the model wrote it: at BEGIN where it stands before the arguments, at END
+} kvant_call_event;
+enum { KVANT_CALL_BEGIN = 0, KVANT_CALL_ARGUMENTS = 1, KVANT_CALL_END = 2 };
+// A result other than 0 ends the answer.
+typedef int32_t (*kvant_call_function)(void* user, const kvant_call_event* event);
 
 // Receives an answer as it comes; each function may be NULL.
 typedef struct kvant_answer_sink {
@@ -41,6 +59,7 @@ typedef struct kvant_answer_sink {
   kvant_answer_function on_text;
   kvant_progress_function on_prompt;  // tokens of the prompt that are processed, and all
   void* user;
+  kvant_call_function on_call;  // where there are tools
 } kvant_answer_sink;
 
 typedef struct kvant_answer_report {
@@ -116,6 +135,14 @@ KVANT_API kvant_status kvant_conversation_forget(kvant_conversation* conversatio
 KVANT_API kvant_status kvant_conversation_set_beams(kvant_conversation* conversation,
                                                     int32_t beams);
 
+// Chooses whether the answers to come call tools. KVANT_INVALID where there are none.
+KVANT_API kvant_status kvant_conversation_set_tool_choice(kvant_conversation* conversation,
+                                                          const char* tool_choice);
+// The grammar that the answers to come follow; NULL: none. KVANT_INVALID for one beside tools that
+// answers may call.
+KVANT_API kvant_status kvant_conversation_set_grammar(kvant_conversation* conversation,
+                                                      const kvant_grammar* grammar);
+
 // Answers the last message. `sink` and `report`, which is zeros after an error, may be NULL. A
 // cancelled answer ends as it is, with KVANT_OK and the finish reason KVANT_FINISH_CANCELLED; one
 // without any text is no message. KVANT_CONTEXT_FULL where the conversation has no room in the
@@ -127,9 +154,10 @@ KVANT_API kvant_status kvant_conversation_answer(kvant_conversation* conversatio
 // is kvant_runner_cancel().
 KVANT_API void kvant_conversation_cancel(kvant_conversation* conversation);
 
-// Messages go to and come from `path`, the tokens of the cache to and from a file beside it with
-// ".kvs" behind its name. `note` tells why tokens could not be saved, or will be computed again; ""
-// if neither; it may be NULL. A load that fails leaves the conversation as it was.
+// Messages, tools and grammar go to and come from `path`, the tokens of the cache to and from a
+// file beside it with ".kvs" behind its name. `note` tells why tokens could not be saved, or will
+// be computed again; "" if neither; it may be NULL. Tools and grammar come from the file where the
+// conversation was made with neither. A load that fails leaves the conversation as it was.
 KVANT_API kvant_status kvant_conversation_save(const kvant_conversation* conversation,
                                                const char* path, char** note);
 KVANT_API kvant_status kvant_conversation_load(kvant_conversation* conversation, const char* path,

@@ -2,7 +2,7 @@
 // generate any number of texts side by side, each as it would be alone; beam searches look for the
 // likeliest texts.
 //
-// A sampler, a batch and a search may outlive the objects that they were made from.
+// A grammar, a sampler, a batch and a search may outlive the objects that they were made from.
 #include "kvant/kvant.h"  // first: it includes all parts in their order
 
 #ifndef KVANT_KVANT_GENERATE_H_INCLUDED
@@ -11,6 +11,50 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+// ---- Grammars ----------------------------------------------------------------------------------
+
+// docs/constrained.md describes the notations.
+typedef enum kvant_grammar_kind {
+  KVANT_GRAMMAR_GBNF = 0,         // llama.cpp's notation; the text has a rule `root`
+  KVANT_GRAMMAR_REGEX = 1,        // a regular expression that the whole text matches
+  KVANT_GRAMMAR_CHOICES = 2,      // one of `choices`
+  KVANT_GRAMMAR_JSON_OBJECT = 3,  // any JSON object
+  KVANT_GRAMMAR_JSON_SCHEMA = 4   // what a JSON schema allows
+} kvant_grammar_kind;
+
+typedef struct kvant_grammar_options {
+  size_t struct_size;
+  int32_t kind;  // kvant_grammar_kind
+  const char* text;
+  size_t text_size;
+  const char* const* choices;
+  size_t choice_count;
+  int32_t json_compact;         // JSON_OBJECT, JSON_SCHEMA: no white space between the parts
+  int32_t json_allows_unknown;  // JSON_SCHEMA: unknown keywords are annotations, else errors
+  // A lazy grammar begins with one of these texts or tokens. Up to there a text is free, and it may
+  // end there. None: the grammar begins with the text.
+  const char* const* trigger_words;
+  size_t trigger_word_count;
+  const kvant_token* trigger_tokens;
+  size_t trigger_token_count;
+  // Regular expressions. The grammar begins where the first text begins that one of these matches;
+  // with a full pattern, which all of the text so far matches, at its first group.
+  const char* const* trigger_patterns;
+  size_t trigger_pattern_count;
+  const char* const* trigger_full_patterns;
+  size_t trigger_full_pattern_count;
+} kvant_grammar_options;
+
+KVANT_API kvant_status kvant_grammar_options_default(kvant_grammar_options* options, size_t size);
+// A grammar for texts in the vocabulary of the tokenizer. KVANT_INVALID, with line and column or a
+// JSON pointer, for what is not understood.
+KVANT_API kvant_status kvant_grammar_new(const kvant_tokenizer* tokenizer,
+                                         const kvant_grammar_options* options,
+                                         kvant_grammar** grammar);
+KVANT_API void kvant_grammar_free(kvant_grammar* grammar);
+
+// ---- Samplers ----------------------------------------------------------------------------------
 
 typedef struct kvant_logit_bias {
   kvant_token token;
@@ -63,6 +107,11 @@ KVANT_API kvant_status kvant_sampler_accept(kvant_sampler* sampler, const kvant_
                                             size_t count);
 // Never to be drawn from now on.
 KVANT_API kvant_status kvant_sampler_forbid(kvant_sampler* sampler, kvant_token token);
+// From now on tokens are drawn with which the text behind those accepted so far can become what the
+// grammar describes; NULL: any tokens. KVANT_INVALID where the grammar has more tokens than the
+// sampler's rows. A token that breaks the grammar and is accepted is an error of the next draw.
+KVANT_API kvant_status kvant_sampler_set_grammar(kvant_sampler* sampler,
+                                                 const kvant_grammar* grammar);
 KVANT_API uint64_t kvant_sampler_seed(const kvant_sampler* sampler);
 
 // ---- Batches -----------------------------------------------------------------------------------
@@ -76,7 +125,7 @@ typedef enum kvant_finish_reason {
   KVANT_FINISH_CANCELLED = 5,  // by a callback or a cancellation
   KVANT_FINISH_ERROR = 6,      // see kvant_text.status
   KVANT_FINISH_DEADLINE = 7,   // the time of kvant_request.seconds_max is over
-  KVANT_FINISH_NO_TOKEN = 8    // on_logits has left no token
+  KVANT_FINISH_NO_TOKEN = 8    // on_logits or the grammar has left no token
 } kvant_finish_reason;
 
 // One text that has ended. All of it is valid during the callback.
@@ -135,6 +184,7 @@ typedef struct kvant_request {
   int32_t (*on_end)(void* user, const kvant_text* text);
   int32_t log_probs;   // keep log-probabilities, and those of this many likeliest tokens; -1: none
   double seconds_max;  // the text ends so many seconds after kvant_batch_add(); 0: no limit
+  const kvant_grammar* grammar;  // that the text follows; NULL: none
 } kvant_request;
 
 typedef struct kvant_batch_options {
@@ -194,7 +244,7 @@ typedef struct kvant_beam_options {
   int32_t has_length_penalty;  // 0: 1, and the plain length for whisper
   float length_penalty;
   float patience;
-  int32_t ct2_length_counts_end;
+  int32_t ct2_length_counts_end;  // 1 in CTranslate2
   int32_t groups;
   float diversity_penalty;
   int64_t max_new_tokens;
@@ -220,6 +270,8 @@ typedef struct kvant_beam_options {
   const kvant_token* const* bad_words;  // [bad_word_count], of so many tokens each
   const size_t* bad_word_sizes;
   size_t bad_word_count;
+  int32_t ct2_prompt_in_result;  // its include_prompt_in_result; always where there is a source
+  const kvant_grammar* grammar;  // that the texts follow; NULL: none
 } kvant_beam_options;
 
 typedef struct kvant_hypothesis {

@@ -63,6 +63,8 @@ typedef struct kvant_runner_options {
   int32_t numa;               // kvant_numa
   const int32_t* cpus;        // of KVANT_PIN_LIST; from kvant_runner_get_options, the runner's own
   size_t cpu_count;
+  uint64_t
+      prefix_bytes_max;  // with prefix_cache: most bytes that it refers to; 0: it keeps nothing
 } kvant_runner_options;
 
 typedef struct kvant_memory_plan {
@@ -78,6 +80,7 @@ typedef struct kvant_runner_stats {
   uint64_t tokens_processed, tokens_replayed, tokens_scanned, tokens_reused;
   uint64_t passes, encoder_passes;
   int64_t sequences, snapshots;
+  uint64_t prefix_bytes;  // blocks in use that the prefix cache refers to
 } kvant_runner_stats;
 
 KVANT_API kvant_status kvant_runner_options_default(kvant_runner_options* options, size_t size);

@@ -32,6 +32,11 @@ class LogitChain {
   bool keeps_state() const;
   void Accept(TokenId token, TokenFrom from);
 
+  // Adds the guesses of the first stage that has any, see LogitStage::Guess.
+  void Guess(size_t most, std::vector<TokenId>& tokens) const;
+  // Whether some stage says that the text is complete.
+  bool IsOver() const;
+
   // Sends the row, [vocab], of the token after `text` through all stages. False if a stage that
   // ends texts has left no token. No value is NaN or +infinity before or after.
   Result<bool> Apply(const LogitText& text, std::span<float> row);

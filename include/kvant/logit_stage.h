@@ -6,10 +6,11 @@
 //     1. the caller's function, LogitOptions::on_logits
 //     2. processors (beam_options.h) in Hugging Face's order; they leave log-probabilities
 //     3. logit biases and forbidden tokens
-//     4. the caller's stages, LogitOptions::stages
-//     5. penalties and samplers, or the filters of a search; then a token is drawn or taken
+//     4. a grammar (grammar.h)
+//     5. the caller's stages, LogitOptions::stages
+//     6. penalties and samplers, or the filters of a search; then a token is drawn or taken
 //
-// engine/generate/logit_stages/logit_stage_list.inl lists 1 to 4.
+// engine/generate/logit_stages/logit_stage_list.inl lists 1 to 5.
 //
 // Thread-safety: one thread at a time per stage.
 #pragma once
@@ -18,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "kvant/result.h"
@@ -25,6 +27,7 @@
 
 namespace kvant {
 
+class Grammar;
 class Tokenizer;
 
 enum class TokenFrom : uint8_t {
@@ -62,6 +65,11 @@ class LogitStage {
   // Tells the stage that a token has passed: each token of the prompt and of the text once, in
   // order. Guesses of a draft pass when they are known to be right.
   virtual void Accept(TokenId token, TokenFrom from) { (void)token, (void)from; }
+  // Adds tokens that probably follow, at most `most`, since Apply leaves little choice. They are
+  // computed with the token before them and taken where they are chosen.
+  virtual void Guess(size_t most, std::vector<TokenId>& tokens) const { (void)most, (void)tokens; }
+  // Whether the text is complete, and nothing but an end token may follow.
+  virtual bool IsOver() const { return false; }
   // A stage with the same state, for a copy of a sampler and for a beam that branches off.
   virtual std::unique_ptr<LogitStage> Clone() const = 0;
 };
@@ -85,12 +93,26 @@ struct LogitStageSetup {
 // Makes a stage for one text. An error ends the text before it begins.
 using LogitStageMaker = std::function<Result<std::unique_ptr<LogitStage>>(const LogitStageSetup&)>;
 
+// Thoughts that come before the text that a grammar describes, which does not concern them.
+struct FreeThoughts {
+  struct Mark {
+    std::string open;
+    std::string close;  // "": what follows `open` is no thought
+  };
+  std::vector<Mark> marks = {};  // a text may begin with the thought of one of these
+  bool must_open = false;        // it has to
+  int32_t opened = -1;           // the number of the mark that the prompt ends with; -1: none
+};
+
 // The caller's part of the chain. Options are copied for each text, so stages are made by
 // functions.
 struct LogitOptions {
   // Changes the logits of the token after `text`, all tokens so far. Where it leaves no token the
   // text ends with FinishReason::kNoToken; an error ends it, too. May be empty.
   std::function<Status(std::span<const TokenId> text, std::span<float> logits)> on_logits = {};
+  // The text follows this grammar; null: none.
+  std::shared_ptr<const Grammar> grammar = {};
+  FreeThoughts thoughts = {};  // before it
   // Their order is that of their stages.
   std::vector<LogitStageMaker> stages = {};
 };

@@ -54,6 +54,9 @@ struct ModelOptions {
   TokenizerOptions tokenizer;
   std::string isa;         // "" = $KVANT_ISA or the best; see cpu::ChooseKernels
   std::string float_gemm;  // "" = $KVANT_FLOAT_GEMM or the preferred; see cpu::ChooseFloatGemm
+  // Keys that change what the model computes, but not here: the file is opened without that effect.
+  // Names with or without the architecture. kInvalid for a key that is read.
+  std::vector<std::string> ignored_keys = {};
   // Low-rank additions that sequences may use (Runner::SetAdapters), by number. kInvalid for
   // shapes that are not the model's; kNotSupported, with the tensor, where one cannot be added to.
   std::vector<std::shared_ptr<const Adapter>> adapters = {};
@@ -65,7 +68,8 @@ struct ModelOptions {
 class Model {
  public:
   // Opens the file (any shard of a split model). kNotSupported for an unknown architecture, with
-  // the list of known ones; kCorrupt for missing tensors, wrong shapes or contradicting metadata.
+  // the list of known ones, and for a key that changes what the model computes, but not here;
+  // kCorrupt for missing tensors, wrong shapes or contradicting metadata.
   static Result<std::shared_ptr<const Model>> Open(const std::string& path,
                                                    const ModelOptions& options = {});
   // Creates a model from a file that is open already, in whatever way: `access` and `progress` have

@@ -28,6 +28,8 @@ struct Service {
   // If not 0, the prompt is processed in pieces of this many tokens, whatever the scheduler's
   // options.
   int64_t prompt_piece = 0;
+  // Whether the beginning of the prompt is taken from known prefixes, where the host keeps some.
+  bool reuses_prefix = true;
   // The request ends so many seconds after it was submitted at the latest: with kDeadline if it has
   // not begun, and with what it has made if it has (Request::EndAtDeadline). 0: there is no limit.
   double seconds_max = 0;
@@ -52,6 +54,8 @@ class Request {
   State state() const { return state_; }
   // After the end: ok, or why the request ended before it was done.
   const Status& status() const { return status_; }
+  // Tokens of the prompt that the host knew when the request first began.
+  int64_t reused_tokens() const { return reused_; }
 
   // Ends the request with kCancelled before the next step. Any thread may call this.
   void Cancel() { cancel_asked_.store(true, std::memory_order_relaxed); }
@@ -72,6 +76,14 @@ class Request {
   virtual const void* family() const { return nullptr; }
   // Called before the request begins, or begins again.
   virtual Status Prepare() { return {}; }
+  // Whether TakePromptRow wants the logits of all tokens of the prompt. No prefix is reused then.
+  virtual bool wants_prompt_rows() const { return false; }
+  // Called with the logits of a token of the prompt, by its number, as it is processed. A step that
+  // is undone calls it again with the same.
+  virtual Status TakePromptRow(int64_t token, std::span<const float> logits) {
+    (void)token, (void)logits;
+    return {};
+  }
   // Called when the first `tokens` tokens of the prompt are processed.
   virtual void PromptDone(int64_t tokens) { (void)tokens; }
   // Gives the request its sequence, which holds the prompt and what recompute() returned.

@@ -63,6 +63,7 @@ struct RowIds {
 
 struct SaveOptions {
   SourceRows source_rows = SourceRows::kSaved;
+  std::string note = {};  // a text that the file keeps, and Load returns
 };
 
 // Counters of one group: the cache layers with one policy, shape and format. A block has 32
@@ -87,6 +88,7 @@ struct RunnerStats {
   uint64_t kv_bytes_peak = 0;       // the largest kv_bytes_used since creation
   uint64_t kv_bytes_committed = 0;  // blocks whose memory was used at some time
   uint64_t kv_bytes_capacity = 0;   // reserved address space
+  uint64_t prefix_bytes = 0;        // blocks in use that the prefix cache refers to
   uint64_t kv_bytes_written = 0;    // rows that passes stored
   uint64_t kv_bytes_copied = 0;     // by copies on write
   uint64_t kv_blocks_taken = 0;
@@ -261,7 +263,7 @@ class Runner final : public SequenceHost {
   // Creates sequences, in the order in which they were saved. kCorrupt for a damaged file,
   // kNotSupported for one of another model or of other cache types; nothing is created then.
   // Sequences that shared a source share it again, with those here that have the same input.
-  Result<std::vector<SequenceId>> Load(const std::string& path);
+  Result<std::vector<SequenceId>> Load(const std::string& path, std::string* note = nullptr);
 
   // Creates sequences that are what these are in another runner, copied in memory: tokens, cache,
   // checkpoints, sources and logits, but no log of states. Blocks that they share are shared again.
@@ -291,6 +293,7 @@ class Runner final : public SequenceHost {
   PromptCut prompt_cut() const override;
   int64_t prefix_block() const override;
   BlockCounts block_counts() const override;
+  int64_t free_rewind() const override;
   RunnerStats stats() const;
   // Checks the cache's invariants (see kv::Ledger::Check).
   Status Check() const;

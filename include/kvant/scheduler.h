@@ -111,6 +111,9 @@ class Scheduler {
   // Adds a new request to the inbox, which the next round reads; the scheduler shares it until it
   // has ended. kBusy where queue_max requests are waiting; the request is as it was then.
   Status Submit(std::shared_ptr<Request> request, const Service& service = {});
+  // Adds several at once, all or none, as neighbours in the queue. The last of them may be more
+  // than queue_max.
+  Status Submit(std::span<const std::shared_ptr<Request>> requests, const Service& service);
   // Ends Serve after the round under way. Requests that have not ended are cancelled; their End is
   // called. The scheduler takes no requests from other threads any more.
   void Stop();

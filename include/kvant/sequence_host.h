@@ -32,6 +32,9 @@ struct StepInput {
   SequenceId sequence;
   std::span<const TokenId> tokens;
   Logits logits = Logits::kLast;
+  // Whether an empty sequence may get known blocks (SessionOptions::prefix_cache). With kAll it
+  // gets none.
+  bool reuses_prefix = true;
 };
 
 struct StepOptions {
@@ -87,6 +90,8 @@ class SequenceHost {
   // not kept.
   virtual int64_t prefix_block() const { return 0; }
   virtual BlockCounts block_counts() const { return {}; }
+  // How many of a sequence's last tokens Rewind takes back without computing others again.
+  virtual int64_t free_rewind() const { return INT64_MAX; }
 
   virtual Result<SequenceId> NewSequence() = 0;
   // Creates a sequence of a source with these tokens, which is encoded unless it is known. kInvalid

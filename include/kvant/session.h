@@ -69,8 +69,8 @@ class Session {
   // Saves the sequence; or takes a saved one over into a session that has no tokens yet (see
   // Runner::Save and Load). The session is unchanged if that fails. kInvalid for a file without
   // a sequence, or if there are tokens already; kOutOfMemory for a file of more than one.
-  Status Save(const std::string& path) const;
-  Status Load(const std::string& path);
+  Status Save(const std::string& path, const std::string& note = {}) const;
+  Status Load(const std::string& path, std::string* note = nullptr);
 
   // See Runner::SetKvLog.
   void SetKvLog(Runner::LogSink sink);

@@ -75,6 +75,10 @@ struct SessionOptions {
   // Without `strict` a pass of at most kSharedRowsMax rows gives other bits than a pass of more
   // rows, so that logits may depend on what was kept.
   bool prefix_cache = false;
+  // Most bytes of blocks and states that the prefix cache refers to, those that running sequences
+  // use included; the least recently used are given up before more are kept. A prompt longer than
+  // fits keeps its beginning. 0: nothing is kept.
+  uint64_t prefix_bytes_max = UINT64_MAX;
   // For models with recurrent layers: kF32, or kF16 for half the bytes of what scans keep. F16 is
   // rounded after every token, so the bits still depend on nothing but the tokens, but errors feed
   // back. Convolutions and token shifts keep F32 in any case.

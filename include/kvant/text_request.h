@@ -65,6 +65,10 @@ struct GenerateOptions {
   // place; 0: of the token alone. nullopt: none are. They are those of the model, before anything
   // changes its logits.
   std::optional<int32_t> log_probs = {};
+  // Log-probabilities are kept for each token of the prompt, too, but for the first, which nothing
+  // predicts. The whole prompt is computed then, whatever is known of it. In a family of samples
+  // the first one has them.
+  std::optional<int32_t> prompt_log_probs = {};
   LogitOptions logits = {};
   // Tokens are forced, banned and penalized before one is sampled, as these options say; how many
   // beams there are and how they are scored does not matter. nullopt: nothing is. Of the prompt,
@@ -90,7 +94,7 @@ const char* FinishReasonName(FinishReason reason);
 
 struct TokenLogProb {
   TokenId id = 0;
-  float log_prob = 0;  // natural logarithm
+  double log_prob = 0;  // natural logarithm
 };
 
 // A token of a text and the likeliest tokens at its place, the likeliest first, lower ids first
@@ -110,8 +114,12 @@ struct Generation {
   int64_t decode_passes = 0;
   int64_t drafted_tokens = 0;   // guessed
   int64_t accepted_tokens = 0;  // of these, right
-  double decode_seconds = 0;    // sampling and appending, the caller's text function excluded
+  // Computed with the token before them, since a grammar left no choice, or hardly any.
+  int64_t forced_tokens = 0;
+  double decode_seconds = 0;  // sampling and appending, the caller's text function excluded
   std::vector<TokenLogProbs> log_probs;  // of each of `ids`, if GenerateOptions asks for them
+  std::optional<TokenLogProbs> end_log_probs = {};   // of the end token, if there is one
+  std::vector<TokenLogProbs> prompt_log_probs = {};  // of prompt[1] and all behind it
 };
 
 // Receives each piece of text; false ends the generation.
@@ -157,6 +165,10 @@ class TextRequest final : public Request {
   std::span<const float> frames() const override { return setup_.input->frames; }
   std::span<const AdapterUse> adapters() const override { return setup_.input->adapters; }
   Status Prepare() override;
+  bool wants_prompt_rows() const override {
+    return setup_.options.prompt_log_probs.has_value() && setup_.held == 0 && !begun_;
+  }
+  Status TakePromptRow(int64_t token, std::span<const float> logits) override;
   void PromptDone(int64_t tokens) override;
   void Begin(SequenceId sequence) override;
   Status AddInputs(SequenceHost& host, std::vector<StepInput>& inputs) override;
@@ -180,7 +192,7 @@ class TextRequest final : public Request {
   int64_t given() const;
   Status Choose(std::span<const float> logits, int64_t position, TokenId token);
   LogitText Text();
-  TokenLogProbs LogProbsOf(TokenId id, std::span<const float> logits) const;
+  static TokenLogProbs LogProbsOf(TokenId id, std::span<const float> logits, int32_t top);
   Status TakeStep(SequenceHost& host);
   Status GoOn(SequenceHost& host);
   bool Take(size_t i);
@@ -195,11 +207,12 @@ class TextRequest final : public Request {
   bool begun_ = false;     // tokens may have been chosen
   bool shifted_ = false;   // the sequence no longer holds all tokens
   bool done_ = false;
-  bool reads_tokens_ = false;    // some stage does
-  std::vector<TokenId> all_;     // prompt and generated
-  std::vector<TokenId> guess_;   // the last token and those that may follow
-  bool guess_again_ = false;     // the step is tried again with the tokens in guess_
-  std::vector<TokenId> chosen_;  // from the logits of the last step
+  bool reads_tokens_ = false;     // some stage does
+  std::vector<TokenId> all_;      // prompt and generated
+  std::vector<TokenId> guess_;    // the last token and those that may follow
+  bool guess_is_forced_ = false;  // by a stage of logits, rather than guessed by the draft
+  bool guess_again_ = false;      // the step is tried again with the tokens in guess_
+  std::vector<TokenId> chosen_;   // from the logits of the last step
   std::vector<TokenLogProbs> chosen_log_probs_;  // of these, if they are asked for
   bool no_token_ = false;                        // behind these
   bool right_ = true;                            // all guesses so far are what was chosen

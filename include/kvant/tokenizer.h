@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,6 +26,9 @@ namespace kvant {
 
 namespace formats {
 class GgufFile;
+}
+namespace grammar {
+class TokenTrie;
 }
 
 struct EncodeOptions {
@@ -100,6 +104,9 @@ class Tokenizer {
   bool is_end_of_generation(TokenId id) const;
   const SpecialTokens& special() const { return special_; }
 
+  // The tokens that are text as a tree of bytes, made at the first call.
+  std::shared_ptr<const grammar::TokenTrie> trie() const;
+
  protected:
   // tokenizer.ggml.token_type values.
   enum class PieceType : uint8_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
@@ -109,6 +116,10 @@ class Tokenizer {
   std::vector<std::string_view> pieces_;  // views into the mapped file
   std::vector<PieceType> types_;
   SpecialTokens special_;
+
+ private:
+  mutable std::once_flag has_trie_;
+  mutable std::shared_ptr<const grammar::TokenTrie> trie_;
 };
 
 // Turns a stream of tokens into text that is always complete UTF-8: bytes of an unfinished sequence

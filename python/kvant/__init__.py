@@ -10,18 +10,20 @@ kvant.errors. Objects are freed by close(), by `with`, or with their last refere
 """
 from ._library import VERSION as __version__
 from ._library import set_log
-from .conversation import AnswerReport, Conversation
+from .conversation import AnswerEvent, AnswerReport, Conversation
 from .errors import (BusyError, CancelledError, ContextFullError, CorruptError, DeadlineError, InternalError, InvalidError, IoError, KvantError,
                      NotSupportedError, OutOfMemoryError)
 from .generate import BeamOptions, Generated, Hypothesis, Piece, TextStream, beam_search, generate, stream
-from .generator import Generator, GeneratorParams, GeneratorSnapshot, set_log_options
-from .model import ChatTemplate, Metadata, Model, ModelInfo, Tokenizer, TokenizerStream
+from .generator import Generator, GeneratorSnapshot
+from .generator_params import GeneratorParams, set_log_options
+from .grammar import Grammar
+from .model import ChatTemplate, Config, Metadata, Model, ModelInfo, Tokenizer, TokenizerStream
 from .runner import PastKeyValues, Rows, Runner, Score, Sequence, Snapshot, Source, plan_memory
 from .sampling import Sampler, SamplingOptions
 
 __all__ = [
-    "AnswerReport", "BeamOptions", "BusyError", "CancelledError", "ChatTemplate", "ContextFullError", "Conversation", "CorruptError",
-    "DeadlineError", "Generated", "Generator", "GeneratorParams", "GeneratorSnapshot", "Hypothesis", "InternalError", "InvalidError", "IoError",
+    "AnswerEvent", "AnswerReport", "BeamOptions", "BusyError", "CancelledError", "ChatTemplate", "Config", "ContextFullError", "Conversation", "CorruptError",
+    "DeadlineError", "Generated", "Generator", "GeneratorParams", "GeneratorSnapshot", "Grammar", "Hypothesis", "InternalError", "InvalidError", "IoError",
     "KvantError", "Metadata", "Model", "ModelInfo",
     "NotSupportedError", "OutOfMemoryError", "PastKeyValues", "Piece", "Rows", "Runner", "Sampler", "SamplingOptions", "Score", "Sequence",
     "Snapshot", "Source", "TextStream", "Tokenizer", "TokenizerStream", "__version__", "beam_search", "generate", "plan_memory",

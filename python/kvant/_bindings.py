@@ -46,6 +46,11 @@ LOGITS_ALL = 2
 BHSD = 0
 KBHSD = 1
 BKHSD = 2
+GRAMMAR_GBNF = 0
+GRAMMAR_REGEX = 1
+GRAMMAR_CHOICES = 2
+GRAMMAR_JSON_OBJECT = 3
+GRAMMAR_JSON_SCHEMA = 4
 FINISH_STOP = 0
 FINISH_STOP_TEXT = 1
 FINISH_LENGTH = 2
@@ -61,9 +66,15 @@ BEAM_WHISPER = 2
 BEAM_OGA = 3
 PART_REASONING = 0
 PART_CONTENT = 1
+CALL_BEGIN = 0
+CALL_ARGUMENTS = 1
+CALL_END = 2
 
 
 kvant_log_function = CFUNCTYPE(None, c_void_p, c_int32, c_void_p, c_size_t)
+
+
+kvant_interrupt_function = CFUNCTYPE(c_int32, c_void_p)
 
 
 kvant_progress_function = CFUNCTYPE(c_int32, c_void_p, c_int64, c_int64)
@@ -79,6 +90,7 @@ class kvant_model_options(Structure):
         ("pre_tokenizer", c_char_p),
         ("progress", kvant_progress_function),
         ("progress_user", c_void_p),
+        ("ignore_keys", c_char_p),
     ]
 
 
@@ -158,6 +170,7 @@ class kvant_runner_options(Structure):
         ("numa", c_int32),
         ("cpus", c_void_p),
         ("cpu_count", c_size_t),
+        ("prefix_bytes_max", c_uint64),
     ]
 
 
@@ -194,6 +207,7 @@ class kvant_runner_stats(Structure):
         ("encoder_passes", c_uint64),
         ("sequences", c_int64),
         ("snapshots", c_int64),
+        ("prefix_bytes", c_uint64),
     ]
 
 
@@ -233,6 +247,27 @@ class kvant_tensor(Structure):
 
 
 kvant_encoded_function = CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t)
+
+
+class kvant_grammar_options(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("kind", c_int32),
+        ("text", c_char_p),
+        ("text_size", c_size_t),
+        ("choices", POINTER(c_char_p)),
+        ("choice_count", c_size_t),
+        ("json_compact", c_int32),
+        ("json_allows_unknown", c_int32),
+        ("trigger_words", POINTER(c_char_p)),
+        ("trigger_word_count", c_size_t),
+        ("trigger_tokens", c_void_p),
+        ("trigger_token_count", c_size_t),
+        ("trigger_patterns", POINTER(c_char_p)),
+        ("trigger_pattern_count", c_size_t),
+        ("trigger_full_patterns", POINTER(c_char_p)),
+        ("trigger_full_pattern_count", c_size_t),
+    ]
 
 
 class kvant_logit_bias(Structure):
@@ -330,6 +365,7 @@ class kvant_request(Structure):
         ("on_end", CFUNCTYPE(c_int32, c_void_p, POINTER(kvant_text))),
         ("log_probs", c_int32),
         ("seconds_max", c_double),
+        ("grammar", c_void_p),
     ]
 
 
@@ -403,6 +439,8 @@ class kvant_beam_options(Structure):
         ("bad_words", POINTER(POINTER(c_int32))),
         ("bad_word_sizes", c_void_p),
         ("bad_word_count", c_size_t),
+        ("ct2_prompt_in_result", c_int32),
+        ("grammar", c_void_p),
     ]
 
 
@@ -444,10 +482,27 @@ class kvant_conversation_options(Structure):
         ("ignore_end", c_int32),
         ("context_shift", c_int32),
         ("beams", c_int32),
+        ("grammar", c_void_p),
+        ("tool_choice", c_char_p),
     ]
 
 
 kvant_answer_function = CFUNCTYPE(c_int32, c_void_p, c_int32, c_void_p, c_size_t)
+
+
+class kvant_call_event(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("kind", c_int32),
+        ("is_complete", c_int32),
+        ("call", c_int64),
+        ("text", c_void_p),
+        ("size", c_size_t),
+        ("id", c_char_p),
+    ]
+
+
+kvant_call_function = CFUNCTYPE(c_int32, c_void_p, POINTER(kvant_call_event))
 
 
 class kvant_answer_sink(Structure):
@@ -456,6 +511,7 @@ class kvant_answer_sink(Structure):
         ("on_text", kvant_answer_function),
         ("on_prompt", kvant_progress_function),
         ("user", c_void_p),
+        ("on_call", kvant_call_function),
     ]
 
 
@@ -493,6 +549,7 @@ FUNCTIONS = {
     "kvant_last_error": (c_char_p, [c_void_p]),
     "kvant_free": (None, [c_void_p]),
     "kvant_set_log": (None, [kvant_log_function, c_void_p]),
+    "kvant_set_interrupt": (None, [kvant_interrupt_function, c_void_p]),
     "kvant_model_options_default": (STATUS, [POINTER(kvant_model_options), c_size_t]),
     "kvant_model_open": (STATUS, [c_char_p, POINTER(kvant_model_options), POINTER(c_void_p)]),
     "kvant_model_free": (None, [c_void_p]),
@@ -570,6 +627,9 @@ FUNCTIONS = {
     "kvant_source_free": (STATUS, [c_void_p, c_int32]),
     "kvant_sequence_new_of_source": (STATUS, [c_void_p, c_int32, c_void_p]),
     "kvant_sequence_set_source": (STATUS, [c_void_p, c_int32, c_int32]),
+    "kvant_grammar_options_default": (STATUS, [POINTER(kvant_grammar_options), c_size_t]),
+    "kvant_grammar_new": (STATUS, [c_void_p, POINTER(kvant_grammar_options), POINTER(c_void_p)]),
+    "kvant_grammar_free": (None, [c_void_p]),
     "kvant_sampling_options_default": (STATUS, [POINTER(kvant_sampling_options), c_size_t]),
     "kvant_sampling_options_of_model": (STATUS, [c_void_p, POINTER(kvant_sampling_options), c_size_t]),
     "kvant_sampler_new": (STATUS, [c_void_p, c_int32, POINTER(kvant_sampling_options), POINTER(c_void_p)]),
@@ -578,6 +638,7 @@ FUNCTIONS = {
     "kvant_sampler_sample": (STATUS, [c_void_p, c_void_p, c_size_t, c_void_p]),
     "kvant_sampler_accept": (STATUS, [c_void_p, c_void_p, c_size_t]),
     "kvant_sampler_forbid": (STATUS, [c_void_p, c_int32]),
+    "kvant_sampler_set_grammar": (STATUS, [c_void_p, c_void_p]),
     "kvant_sampler_seed": (c_uint64, [c_void_p]),
     "kvant_request_default": (STATUS, [POINTER(kvant_request), c_size_t]),
     "kvant_batch_options_default": (STATUS, [POINTER(kvant_batch_options), c_size_t]),
@@ -619,6 +680,8 @@ FUNCTIONS = {
     "kvant_conversation_reset": (STATUS, [c_void_p]),
     "kvant_conversation_forget": (STATUS, [c_void_p, c_void_p]),
     "kvant_conversation_set_beams": (STATUS, [c_void_p, c_int32]),
+    "kvant_conversation_set_tool_choice": (STATUS, [c_void_p, c_char_p]),
+    "kvant_conversation_set_grammar": (STATUS, [c_void_p, c_void_p]),
     "kvant_conversation_answer": (STATUS, [c_void_p, POINTER(kvant_answer_sink), POINTER(kvant_answer_report)]),
     "kvant_conversation_cancel": (None, [c_void_p]),
     "kvant_conversation_save": (STATUS, [c_void_p, c_char_p, POINTER(c_char_p)]),

@@ -13,9 +13,17 @@ from typing import Any, Callable, Optional
 import numpy as np
 
 from . import _bindings as c
+from . import _signals
 from .errors import BY_STATUS, InvalidError, InternalError
 
 SONAME = "libkvant.so.1"
+
+# Calls that may take long, in which the main thread handles signals.
+_COMPUTING = (
+    "kvant_batch_poll", "kvant_conversation_answer", "kvant_conversation_forget", "kvant_model_open", "kvant_runner_score",
+    "kvant_runner_search", "kvant_runner_step", "kvant_sequence_append", "kvant_sequence_append_telling", "kvant_sequence_compute_logits",
+    "kvant_sequence_generate", "kvant_sequence_prune", "kvant_sequence_rewind", "kvant_source_new", "kvant_source_new_of_frames",
+)
 
 
 def _load():
@@ -52,6 +60,9 @@ for _name, (_result, _parameters) in c.FUNCTIONS.items():
         _call.errcheck = _check
     else:
         _call.restype = _result
+_ask = c.kvant_interrupt_function(_signals.is_interrupted)
+for _name in _COMPUTING:
+    setattr(lib, _name, _signals.computing(getattr(lib, _name), lib.kvant_set_interrupt, _ask))
 if lib.kvant_abi_version() != c.ABI_VERSION:
     raise ImportError(f"{SONAME}: expected version {c.ABI_VERSION} of its interface, found {lib.kvant_abi_version()}")
 
@@ -119,12 +130,7 @@ class Guard:
         self.error: Optional[BaseException] = None
 
     def call(self, function: Callable[..., Any], *arguments: Any, stop: int = 1) -> int:
-        try:
-            return 0 if function(*arguments) is not False else stop
-        except BaseException as error:  # also KeyboardInterrupt: it must not get lost in C
-            if self.error is None:
-                self.error = error
-            return stop
+        return 0 if _signals.guarded(self, function, arguments) else stop
 
     def run(self, call: Callable[..., Any], *arguments: Any) -> Any:
         try:
@@ -236,36 +242,3 @@ def integer(value, what, bits=64):
     if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
         raise InvalidError(f"{what}: expected a number of {bits} bits, found {number}")
     return number
-
-
-def text_list(texts):
-    """An array of texts for a call; NULL for none."""
-    encoded = [c_text(text, "texts") for text in texts]
-    return (ctypes.c_char_p * len(encoded))(*encoded) if encoded else None
-
-
-_WHOLE = (ctypes.c_int32, ctypes.c_uint32, ctypes.c_int64, ctypes.c_uint64, ctypes.c_size_t)
-
-
-def set_options(struct, options, what):
-    """Sets fields by name. InvalidError for a name that is not one, or for a value of a wrong type."""
-    names = dict(struct._fields_)
-    del names["struct_size"]
-    for name, value in options.items():
-        if name not in names:
-            near = ", ".join(sorted(names))
-            raise InvalidError(f"{what}: no option named '{name}'; there are {near}")
-        if value is None:
-            continue
-        try:
-            if isinstance(value, (str, bytes)):
-                value = c_text(value, f"{what}: {name}")
-            elif issubclass(names[name], _WHOLE):
-                number = operator.index(value)
-                if names[name](number).value != number:
-                    raise OverflowError(f"expected a number of {8 * ctypes.sizeof(names[name])} bits")
-                value = number
-            setattr(struct, name, value)
-        except (TypeError, OverflowError) as error:
-            raise InvalidError(f"{what}: {name}: {error}, found {value!r}") from None
-    return struct

@@ -6,13 +6,16 @@ import threading
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 from . import _bindings as c
-from ._library import Guard, Handle, InvalidError, defaults, integer, lib, new, owned_bytes, sized, text_bytes, text_list
+from ._library import Guard, Handle, InvalidError, defaults, integer, lib, new, owned_bytes, sized, text_bytes
+from ._options import SAMPLING, check_names, either, expect, flag, mapping, names_of, shows, text_array
 from .generate import FINISH_REASONS
-from .model import ChatTemplate, Model, Path, Text, path_bytes
+from .grammar import Grammar, Schema, grammar_of
+from .model import ChatTemplate, Model, Path, Text, json_bytes, path_bytes, template_options
 from .runner import Runner, runner_options as options_of_runner
 from .sampling import SamplingOptions
 
 PARTS = ("reasoning", "content")
+_CALL_KINDS = {c.CALL_BEGIN: "call", c.CALL_ARGUMENTS: "arguments", c.CALL_END: "call_end"}
 Messages = Union[str, Sequence[Mapping[str, Any]]]
 
 
@@ -31,6 +34,23 @@ class AnswerReport(NamedTuple):
     decode_seconds: float
 
 
+class AnswerEvent(NamedTuple):
+    """Something that an answer brings. kind: "reasoning" or "content" with more text; "call" with the name of a tool; "arguments" with more of
+    that call's arguments, which together are a JSON object; "call_end"."""
+
+    kind: str
+    text: str = ""
+    call: int = -1  # the number of the call in the answer, from 0
+    id: str = ""  # as the model wrote it, at "call" or at "call_end"
+    is_complete: bool = True  # False at "call_end" where the answer has ended within the call
+
+
+def _event_of(event: Any) -> AnswerEvent:
+    text = ctypes.string_at(event.text, event.size) if event.size else b""
+    return AnswerEvent(_CALL_KINDS[event.kind], text.decode("utf-8", "replace"), event.call, (event.id or b"").decode("utf-8", "replace"),
+                       event.kind != c.CALL_END or bool(event.is_complete))
+
+
 class Conversation(Handle):
     """A conversation with a model.
 
@@ -41,55 +61,62 @@ class Conversation(Handle):
 
     `model`: a Model, for which the conversation opens runners as it needs them (`runner_options`, see Runner), or a Runner with room
     for a sequence, in which it lives then. `template`: a ChatTemplate, the name of one that comes with kvant, or a file; None: the
-    model's own. max_tokens (of an answer; -1: until an end token or a full context), stop (texts), ignore_end, context_shift (forget the
-    oldest messages where the context is full), beams (above 1: the best text of a search), enable_thinking, tools and variables (of
-    the template), sampling (SamplingOptions) or its options by name: temperature, top_k, seed, ... What is not named is as the model's
+    model's own. max_tokens or max_new_tokens (of an answer; -1: until an end token or a full context), stop (texts), ignore_end, context_shift (forget the
+    oldest messages where the context is full), beams (above 1: the best text of a search), enable_thinking and variables (of
+    the template), tools (a list in the form of OpenAI's API; calls of an answer are told from its content, see tool_calls) and tool_choice
+    ("auto", "none", "required" or the name of a tool), one of grammar (a Grammar or GBNF), regex, choices, json_object, json_schema (a dict, a JSON text, a pydantic model;
+    json_compact: without white space), which answers then follow, sampling (SamplingOptions) or its options by name: temperature, top_k, seed, ... What is not named is as the model's
     file recommends. Used by one thread at a time, together with its forks; only cancel() may come from another."""
 
-    __slots__ = ("_report",)
+    __slots__ = ("_report", "_of")
     _free = "kvant_conversation_free"
 
+    @shows(*SAMPLING)
     def __init__(self, model: Union[Model, Runner], template: Union[ChatTemplate, str, None] = None, *, system: str = "",
-                 max_tokens: int = -1, stop: Union[Text, Sequence[Text]] = (), ignore_end: bool = False, context_shift: bool = False,
+                 max_tokens: int = -1, max_new_tokens: Optional[int] = None, stop: Union[Text, Sequence[Text]] = (), ignore_end: bool = False, context_shift: bool = False,
                  beams: int = 1, enable_thinking: Optional[bool] = None, tools: Optional[Sequence[Any]] = None,
                  variables: Optional[Mapping[str, Any]] = None, sampling: Optional[SamplingOptions] = None,
-                 runner_options: Optional[Dict[str, Any]] = None, **more: Any):
+                 runner_options: Optional[Dict[str, Any]] = None, grammar: Union[Grammar, Text, None] = None, regex: Optional[Text] = None,
+                 choices: Optional[Sequence[Text]] = None, json_object: bool = False, json_schema: Optional[Schema] = None,
+                 json_compact: bool = False, tool_choice: Optional[str] = None, **more: Any):
         super().__init__()
         self._report: Optional[AnswerReport] = None
+        check_names(more, names_of(Conversation.__init__), "Conversation")
+        expect(model, (Model, Runner), "Conversation: model")
         runner = model if isinstance(model, Runner) else None
-        of = runner.model if runner is not None else model
-        if not isinstance(of, Model):
-            raise InvalidError(f"Conversation: expected a Model or a Runner, found {model!r}")
-        if not isinstance(template, (ChatTemplate, str, type(None))):
-            raise InvalidError(f"Conversation: template: expected a ChatTemplate or a name, found {template!r}")
+        of = model if runner is None else runner.model
+        expect(template, (ChatTemplate, str, type(None)), "Conversation: template")
         if sampling is not None and more:
-            raise InvalidError("Conversation: expected SamplingOptions or options by name, found both")
-        if runner is not None and runner_options:
-            raise InvalidError("Conversation: expected no options of a runner beside a Runner")
-        chain = sampling or SamplingOptions(of, **more)
-        render = defaults(c.kvant_template_options)
-        if enable_thinking is not None:
-            render.enable_thinking = int(enable_thinking)
-        if tools is not None:
-            render.tools = json.dumps(tools).encode()
-        if variables is not None:
-            render.variables = json.dumps(variables).encode()
+            raise InvalidError("Conversation: sampling: expected SamplingOptions or options by name, found both")
+        options_here = mapping(runner_options, "Conversation: runner_options")
+        if runner is not None and options_here:
+            raise InvalidError("Conversation: runner_options: expected none beside a Runner")
+        chain = SamplingOptions(of, **more) if sampling is None else expect(sampling, SamplingOptions, "Conversation: sampling")
+        render = template_options(enable_thinking, tools, variables, "Conversation")
         options = defaults(c.kvant_conversation_options)
-        stops = [stop] if isinstance(stop, (str, bytes)) else list(stop)
-        texts = text_list(stops)
+        texts, count = text_array(stop, "Conversation: stop")
         if texts is not None:
-            options.stop_texts, options.stop_text_count = texts, len(stops)
+            options.stop_texts, options.stop_text_count = texts, count
         options.sampling, options.render = ctypes.pointer(chain.struct), ctypes.pointer(render)
-        options.max_tokens = integer(max_tokens, "Conversation: max_tokens")
-        options.ignore_end, options.context_shift = int(ignore_end), int(context_shift)
+        most = either(max_tokens, max_new_tokens, "Conversation: max_tokens, max_new_tokens")
+        options.max_tokens = integer(most, "Conversation: max_tokens" if max_new_tokens is None else "Conversation: max_new_tokens")
+        options.ignore_end, options.context_shift = flag(ignore_end, "Conversation: ignore_end"), flag(context_shift, "Conversation: context_shift")
         options.beams = integer(beams, "Conversation: beams", 32)
+        self._of = of
+        follows = grammar_of(of, "Conversation", grammar=grammar, regex=regex, choices=choices, json_object=json_object,
+                             json_schema=json_schema, json_compact=json_compact)
+        if follows is not None:
+            options.grammar = follows.pointer
+        if tool_choice is not None:
+            options.tool_choice = text_bytes(expect(tool_choice, str, "Conversation: tool_choice"), "Conversation: tool_choice")
+        text_bytes(system, "Conversation: system")
         made = ChatTemplate(of, template) if isinstance(template, str) else template
         pointer = None if made is None else made.pointer
         if runner is not None:
             runner.free_forgotten()
             self._pointer = new("kvant_conversation_new", runner.pointer, pointer, ctypes.byref(options))
         else:
-            self._pointer = new("kvant_conversation_open", of.pointer, ctypes.byref(options_of_runner(runner_options or {})), pointer,
+            self._pointer = new("kvant_conversation_open", of.pointer, ctypes.byref(options_of_runner(options_here)), pointer,
                                 ctypes.byref(options))
         if system:
             self.system = system
@@ -115,7 +142,7 @@ class Conversation(Handle):
     def add(self, messages: Messages) -> None:
         """Adds messages, [{"role": ..., "content": ...}, ...] or their JSON text, all of them or none. Roles are user, assistant, tool,
         and system for the first message of all."""
-        data = text_bytes(messages) if isinstance(messages, (str, bytes)) else json.dumps(messages).encode()
+        data = json_bytes(messages, "add: messages")
         lib.kvant_conversation_add(self.pointer, data, len(data))
 
     def undo(self) -> str:
@@ -134,6 +161,21 @@ class Conversation(Handle):
 
     # ---- Answers ----
 
+    @property
+    def tool_calls(self) -> List[Dict[str, Any]]:
+        """The calls of tools in the last message, as OpenAI's API has them: [{"id": ..., "type": "function", "function": {"name": ...,
+        "arguments": "JSON"}}]. Results are messages: add([{"role": "tool", "tool_call_id": ..., "content": ...}]), then answer()."""
+        messages = self.messages
+        return messages[-1].get("tool_calls", []) if messages and messages[-1]["role"] == "assistant" else []
+
+    def answer(self) -> str:
+        """Answers the last message, such as the result of a tool, and returns the answer."""
+        return self._answered()
+
+    def set_tool_choice(self, tool_choice: str) -> None:
+        """What the answers to come have to do with the tools: "auto", "none", "required" or the name of one."""
+        lib.kvant_conversation_set_tool_choice(self.pointer, text_bytes(expect(tool_choice, str, "set_tool_choice"), "set_tool_choice"))
+
     def say(self, text: Text) -> str:
         """Says something to the model and returns its answer. Without an answer, after an error or a cancellation, nothing is said."""
         self._add_user(text)
@@ -142,17 +184,33 @@ class Conversation(Handle):
     def stream(self, text: Text) -> Iterator["tuple[str, str]"]:
         """As say(), but gives pieces of the answer as they are written, each with its part: "reasoning" or "content". The call begins
         with the first piece that is asked for; closing the iterator ends the answer. In between, the conversation is in use."""
-        self._add_user(text)
+        if text is None:
+            raise InvalidError("stream: expected a text, found None")
+        events = self.events(text)
+        try:
+            for event in events:
+                if event.kind in PARTS:
+                    yield event.kind, event.text
+        finally:
+            events.close()
+
+    def events(self, text: Optional[Text] = None) -> Iterator[AnswerEvent]:
+        """As stream(), but gives everything that the answer brings, calls of tools, too: the name of a call first, then pieces of its
+        arguments. None: answers the last message, such as the result of a tool."""
+        if text is not None:
+            self._add_user(text)
         pieces: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
         stopped = threading.Event()
+        ask = c.kvant_interrupt_function(lambda _user: int(stopped.is_set()))
 
-        def take(part: str, piece: str) -> bool:
-            pieces.put((part, piece))
+        def take(event: AnswerEvent) -> bool:
+            pieces.put(event)
             return not stopped.is_set()
 
         def run() -> None:
+            lib.kvant_set_interrupt(ask, None)  # of this thread, and so for as long as it lives
             try:
-                self._answer(take, lambda _done, _tokens: not stopped.is_set())
+                self._answer(take, None)
                 pieces.put(None)
             except BaseException as error:
                 pieces.put(error)
@@ -160,12 +218,13 @@ class Conversation(Handle):
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         try:
-            while isinstance(piece := pieces.get(), tuple):
+            while isinstance(piece := pieces.get(), AnswerEvent):
                 yield piece
         finally:
             stopped.set()
             thread.join()
-            self._drop_unanswered()
+            if text is not None:
+                self._drop_unanswered()
         if piece is not None:
             raise piece
 
@@ -189,6 +248,13 @@ class Conversation(Handle):
     def set_beams(self, beams: int) -> None:
         lib.kvant_conversation_set_beams(self.pointer, integer(beams, "set_beams", 32))
 
+    def set_grammar(self, grammar: Union[Grammar, Text, None] = None, **options: Any) -> None:
+        """The grammar that the answers to come follow, by the options of the constructor: regex, choices, json_object, json_schema,
+        json_compact. Without any: none."""
+        check_names(options, ("regex", "choices", "json_object", "json_schema", "json_compact"), "set_grammar")
+        follows = grammar_of(self._of, "set_grammar", grammar=grammar, **options)
+        lib.kvant_conversation_set_grammar(self.pointer, None if follows is None else follows.pointer)
+
     def cancel(self) -> None:
         """From any thread: ends the answer under way, or else the next one."""
         lib.kvant_conversation_cancel(self.pointer)
@@ -205,7 +271,7 @@ class Conversation(Handle):
             number = ctypes.byref(ctypes.c_uint64(seed))
         out = Conversation.__new__(Conversation)
         Handle.__init__(out)
-        out._report = self._report
+        out._report, out._of = self._report, self._of
         out._pointer = new("kvant_conversation_fork", self.pointer, number)
         return out
 
@@ -253,12 +319,13 @@ class Conversation(Handle):
             unanswered = self._drop_unanswered()
         return "" if unanswered else self.messages[-1]["content"]
 
-    def _answer(self, take: Optional[Callable[[str, str], Any]], progress: Optional[Callable[[int, int], Any]]) -> None:
+    def _answer(self, take: Optional[Callable[[AnswerEvent], Any]], progress: Optional[Callable[[int, int], Any]]) -> None:
         guard, sink, report = Guard(), sized(c.kvant_answer_sink), sized(c.kvant_answer_report)
         kinds = dict(c.kvant_answer_sink._fields_)
         if take is not None:
             sink.on_text = kinds["on_text"](lambda _user, part, piece, size: guard.call(
-                take, PARTS[part], ctypes.string_at(piece, size).decode("utf-8", "replace")))
+                take, AnswerEvent(PARTS[part], ctypes.string_at(piece, size).decode("utf-8", "replace"))))
+            sink.on_call = kinds["on_call"](lambda _user, event: guard.call(take, _event_of(event.contents)))
         if progress is not None:
             sink.on_prompt = kinds["on_prompt"](lambda _user, done, tokens: guard.call(progress, done, tokens))
         guard.run(lib.kvant_conversation_answer, self.pointer, ctypes.byref(sink), ctypes.byref(report))

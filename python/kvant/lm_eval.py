@@ -5,10 +5,12 @@
 
 or, with the arguments of lm_eval, `python -m kvant.lm_eval --model kvant --model_args path=model.gguf --tasks my_task`.
 
-A token across the border between context and continuation belongs to the continuation, as in `kvant perplexity --multiple-choice`.
+White space at the end of a context belongs to the continuation, as in the harness' own classes. So does a token across the border between
+the two, as in `kvant perplexity --multiple-choice`.
 """
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
+import lm_eval.models  # noqa: F401  the harness finds its own models only where the first one that is registered is one of them
 import numpy as np
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
@@ -46,12 +48,14 @@ class KvantLM(LM):
 
     def tok_encode(self, text: str) -> List[int]:
         """As kvant perplexity does: BOS where the file asks for it, and no control tokens from the text."""
-        tokens = self.tokenizer_.encode(text, add_special=True)
+        tokens = self.tokenizer_.encode(text, add_special=True, parse_special=False)
         end = self.tokenizer_.eos_token_id
         return list(tokens[:-1] if len(tokens) > 1 and tokens[-1] == end else tokens)
 
     def _pair(self, context: str, continuation: str) -> Tuple[np.ndarray, int]:
         """The tokens of both together, and where the scored ones begin."""
+        stripped = context.rstrip()
+        context, continuation = stripped, context[len(stripped):] + continuation
         before, both = self.tok_encode(context), self.tok_encode(context + continuation)
         first = next((i for i, (a, b) in enumerate(zip(before, both)) if a != b), min(len(before), len(both)))
         first = min(first, len(both) - 1)  # a continuation without a token of its own is judged by the last one
@@ -102,7 +106,9 @@ class KvantLM(LM):
             context, options = request.args[0], dict(request.args[1])
             stop = options.get("until", [])
             most = int(options.get("max_gen_toks", 256))
-            prompt = self.tokenizer_.prompt(context)[-max(1, self.context - most):]
+            if most >= self.context:  # so that a prompt would have no room
+                raise InvalidError(f"max_gen_toks: expected less than the context of {self.context} tokens, found {most}")
+            prompt = self.tokenizer_.prompt(context)[most - self.context:]
             temperature = float(options.get("temperature", 0.0)) if options.get("do_sample", False) else 0.0
             drawn = {name: options[name] for name in ("top_k", "top_p", "min_p") if temperature > 0 and name in options}
             texts.append(generate(self.runner, prompt, max_tokens=most, stop=[stop] if isinstance(stop, str) else stop,

@@ -3,13 +3,16 @@ threads at once."""
 import ctypes
 import json
 import os
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 
 from . import _bindings as c
-from ._library import (Guard, Handle, InvalidError, address, c_text, defaults, integer, lib, new, owned_bytes, owned_tokens, set_options,
-                       sized, text_bytes, text_list, token_array, view)
+from .errors import NotSupportedError
+from ._library import (Guard, Handle, InvalidError, address, c_text, defaults, integer, lib, new, owned_bytes, owned_tokens, sized,
+                       text_bytes, token_array, view)
+from ._names import find_model
+from ._options import MODEL, check_names, expect, flag, function, listed, set_options, shows, text_array
 
 Text = Union[str, bytes]
 Tokens = Union[Sequence[int], np.ndarray]
@@ -56,22 +59,51 @@ class Metadata(Mapping[str, Any]):
         return len(self._keys)
 
 
-class Model(Handle):
-    """A GGUF file, or all files of a split model given one of them.
+class Config:
+    """The configuration of ONNX Runtime GenAI: a model's file, or its name, and settings that are laid over those of generators.
 
-    Options: read_file (into memory instead of mapping it), lock_memory, isa, float_gemm, pre_tokenizer; see kvant_model_options.
+        config = kvant.Config("model.gguf")
+        config.overlay('{"search": {"max_length": 512}}')
+        model = kvant.Model(config)
+    """
+
+    def __init__(self, path: Path):
+        model_path(path)
+        self.path, self.overlays = path, []
+
+    def overlay(self, config: Union[Text, Mapping[str, Any]]) -> None:
+        """Adds settings, see GeneratorParams.overlay(), which all GeneratorParams of the model begin with."""
+        self.overlays.append(expect(config, (str, bytes, Mapping), "overlay: config"))
+
+    def clear_providers(self) -> None:
+        """Nothing is chosen by providers here: the CPU computes."""
+
+    def append_provider(self, name: str) -> None:
+        """NotSupportedError but for "cpu", which is what computes."""
+        if not isinstance(name, str) or name.lower() != "cpu":
+            raise NotSupportedError(f"append_provider: expected 'cpu', found {name!r}")
+
+
+class Model(Handle):
+    """A GGUF file, or all files of a split model given one of them, or a model that comes with kvant by its name: Model("shakespeare").
+
+    Options: read_file (into memory instead of mapping it), lock_memory, isa, float_gemm, pre_tokenizer, ignore_keys; see kvant_model_options.
     `progress(done, total)` is told the bytes of a file that are in memory; returning False ends the opening with CancelledError.
     """
 
-    __slots__ = ("_info", "_metadata")
+    __slots__ = ("_info", "_metadata", "overlays")
     _free = "kvant_model_free"
 
-    def __init__(self, path: Path, progress: Optional[Callable[[int, int], Any]] = None, **options: Any):
+    @shows(*MODEL)
+    def __init__(self, path: "Union[Path, Config]", progress: Optional[Callable[[int, int], Any]] = None, **options: Any):
         super().__init__()
+        self.overlays = list(path.overlays) if isinstance(path, Config) else []  # for the GeneratorParams of the model
+        path = path.path if isinstance(path, Config) else path
+        check_names(options, MODEL, "Model")
         wanted, guard = set_options(defaults(c.kvant_model_options), options, "Model"), Guard()
-        if progress is not None:
+        if function(progress, "Model: progress") is not None:
             wanted.progress = c.kvant_progress_function(lambda _user, done, total: guard.call(progress, done, total))
-        self._pointer = guard.run(new, "kvant_model_open", path_bytes(path), ctypes.byref(wanted))
+        self._pointer = guard.run(new, "kvant_model_open", model_path(path), ctypes.byref(wanted))
         self._info = self._metadata = None
 
     @property
@@ -100,9 +132,9 @@ class TokenizerStream:
 
     def __init__(self, tokenizer: "Tokenizer", stop: Union[Text, Sequence[Text]] = (), special: bool = False):
         flags = c.SHOW_SPECIAL if special else 0
-        stop = [stop] if isinstance(stop, (str, bytes)) else list(stop)
         self._handle = _Stream()
-        self._handle._pointer = new("kvant_text_stream_new", tokenizer.pointer, text_list(stop), len(stop), flags)
+        self._handle._pointer = new("kvant_text_stream_new", expect(tokenizer, Tokenizer, "TokenizerStream: tokenizer").pointer,
+                                    *text_array(stop, "TokenizerStream: stop"), flags)
         self._piece, self._size, self._state = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_int32()
         self.ended = False  # by an end token or a stop text
 
@@ -136,17 +168,18 @@ class _Stream(Handle):
 class Tokenizer(Handle):
     """The tokenizer of a model, or of a file, of which the weights are not looked at then."""
 
-    __slots__ = ("_info", "_model", "_ends")
+    __slots__ = ("_info", "_model", "_ends", "_ids")
     _free = "kvant_tokenizer_free"
 
     def __init__(self, model: Union[Model, Path]):
         super().__init__()
         self._model = model if isinstance(model, Model) else None
         self._ends: Optional[np.ndarray] = None
+        self._ids: Optional[Dict[str, int]] = None
         if self._model is not None:
             self._pointer = new("kvant_tokenizer_of_model", model.pointer)
         else:
-            self._pointer = new("kvant_tokenizer_open", path_bytes(model))
+            self._pointer = new("kvant_tokenizer_open", model_path(model))
         self._info = sized(c.kvant_tokenizer_info)
         lib.kvant_tokenizer_get_info(self.pointer, ctypes.byref(self._info))
 
@@ -191,15 +224,19 @@ class Tokenizer(Handle):
         token = getattr(self._info, name)
         return None if token < 0 else token
 
-    def encode(self, text: Text, add_special: bool = True, parse_special: bool = False) -> np.ndarray:
-        """The tokens of a text, int32. `add_special`: with BOS and EOS where the file asks for them; `parse_special`: control tokens in
-        the text become their ids."""
+    def encode(self, text: Text, add_special: bool = True, parse_special: bool = True) -> np.ndarray:
+        """The tokens of a text, int32. `add_special`: with BOS and EOS where the file asks for them, but no second BOS where the text has
+        one; `parse_special`: control tokens in the text become their ids, as in other packages, so that a text of apply_chat_template()
+        can be encoded. False for text of somebody who is not to write control tokens."""
         data = text_bytes(text)
         flags = (c.ADD_SPECIAL if add_special else 0) | (c.PARSE_SPECIAL if parse_special else 0)
-        return owned_tokens("kvant_tokenizer_encode", self.pointer, data, len(data), flags)
+        tokens = owned_tokens("kvant_tokenizer_encode", self.pointer, data, len(data), flags)
+        twice = add_special and parse_special and len(tokens) > 1 and tokens[0] == tokens[1] == self._info.bos
+        return tokens[1:] if twice else tokens
 
     def encode_batch(self, texts: Sequence[Text]) -> "list[np.ndarray]":
-        return [self.encode(text) for text in texts]
+        """The tokens of each text, int32, none of them padded."""
+        return [self.encode(text) for text in listed(texts, "encode_batch: texts")]
 
     def prompt(self, text: Text) -> np.ndarray:
         """The tokens of a prompt: BOS where the file asks for it, control tokens, never an end token."""
@@ -211,6 +248,21 @@ class Tokenizer(Handle):
         array = token_array(tokens)
         flags = c.SHOW_SPECIAL if special else 0
         return owned_bytes("kvant_tokenizer_decode", self.pointer, address(array), len(array), flags).decode("utf-8", "replace")
+
+    def decode_batch(self, sequences: Sequence[Tokens], special: bool = False) -> "list[str]":
+        """The text of each sequence of tokens: a list of them, of any lengths, or an array [batch, length]."""
+        return [self.decode(tokens, special) for tokens in listed(sequences, "decode_batch: sequences")]
+
+    def to_token_id(self, piece: str) -> int:
+        """The id of an entry of the vocabulary, which piece() gives: the first one of equal entries. InvalidError where there is none."""
+        if self._ids is None:
+            self._ids = {}
+            for token in range(self.vocab_size):
+                self._ids.setdefault(self.piece(token) or "", token)
+        found = self._ids.get(piece) if isinstance(piece, str) else None
+        if found is None:
+            raise InvalidError(f"to_token_id: expected an entry of the vocabulary, found {piece!r}")
+        return found
 
     def token_bytes(self, token: int, special: bool = False) -> bytes:
         """The bytes of one token in running text, possibly a part of a character."""
@@ -251,6 +303,7 @@ class ChatTemplate(Handle):
 
     def __init__(self, model: Model, name: Optional[str] = None, source: Optional[str] = None):
         super().__init__()
+        expect(model, Model, "ChatTemplate: model")
         if source is not None:
             data = text_bytes(source)
             self._pointer = new("kvant_template_parse", model.pointer, c_text(name or "template", "name"), data, len(data))
@@ -275,18 +328,37 @@ class ChatTemplate(Handle):
 
 
 def _conversation(messages, add_generation_prompt, enable_thinking, tools, variables, now):
-    options = defaults(c.kvant_template_options)
-    options.add_generation_prompt = int(add_generation_prompt)
-    if enable_thinking is not None:
-        options.enable_thinking = int(enable_thinking)
-    if tools is not None:
-        options.tools = json.dumps(tools).encode()
-    if variables is not None:
-        options.variables = json.dumps(variables).encode()
+    options = template_options(enable_thinking, tools, variables, "ChatTemplate")
+    options.add_generation_prompt = flag(add_generation_prompt, "ChatTemplate: add_generation_prompt")
     if now is not None:
         options.now = integer(now, "now")
-    data = text_bytes(messages) if isinstance(messages, (str, bytes)) else json.dumps(messages).encode()
-    return data, options
+    return json_bytes(messages, "messages"), options
+
+
+def template_options(enable_thinking: Optional[bool], tools: Any, variables: Any, what: str) -> c.kvant_template_options:
+    """Options of a template; None leaves one as it is."""
+    options = defaults(c.kvant_template_options)
+    if enable_thinking is not None:
+        options.enable_thinking = flag(enable_thinking, f"{what}: enable_thinking")
+    if tools is not None:
+        options.tools = json_bytes(expect(tools, (list, tuple, str, bytes), f"{what}: tools"), f"{what}: tools")
+    if variables is not None:
+        options.variables = json_bytes(expect(variables, (Mapping, str, bytes), f"{what}: variables"), f"{what}: variables")
+    return options
+
+
+def json_bytes(value: Any, what: str) -> bytes:
+    """JSON, of which a text is some already."""
+    if isinstance(value, (str, bytes)):
+        return text_bytes(value, what)
+    try:
+        return json.dumps(dict(value) if isinstance(value, Mapping) else value).encode()
+    except (TypeError, ValueError) as error:
+        raise InvalidError(f"{what}: expected what JSON can say, found {value!r} ({error})") from None
+
+
+def model_path(path: Path) -> bytes:
+    return path_bytes(find_model(path) if isinstance(path, str) else path)
 
 
 def path_bytes(path: Path) -> bytes:

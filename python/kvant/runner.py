@@ -7,8 +7,8 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 import numpy as np
 
 from . import _bindings as c
-from ._library import (Guard, Handle, InvalidError, address, c_text, defaults, integer, lib, new, owned, set_options, sized, token_array,
-                       view)
+from ._library import Guard, Handle, InvalidError, address, c_text, defaults, integer, lib, new, owned, sized, token_array, view
+from ._options import RUNNER, check_names, expect, function, listed, set_options, shows
 from .errors import KvantError
 from .model import Model, Path, Tokens, path_bytes
 from .sampling import Sampler
@@ -44,29 +44,32 @@ def set_pin(struct: c.kvant_runner_options, pin: Union[str, Several[int]]) -> No
 
 def runner_options(options: Dict[str, Any]) -> c.kvant_runner_options:
     """Options by name: see Runner."""
+    check_names(options, RUNNER, "Runner")
     options = dict(options)
     struct = defaults(c.kvant_runner_options)
-    both = options.pop("kv_type", None)
-    source = options.pop("source_kv_type", None)
-    types = {name: None for name, _ in struct._fields_ if name.endswith("_type")}
-    types.update({"k_type": both, "v_type": both, "source_k_type": source, "source_v_type": source})
-    types.update({name: options.pop(name) for name in list(types) if options.get(name) is not None})
+    types = {name: (name, options.pop(name, None)) for name, _ in struct._fields_ if name.endswith("_type")}
+    for both in ("kv_type", "source_kv_type"):
+        value = options.pop(both, None)
+        for name in (both.replace("kv", "k"), both.replace("kv", "v")):
+            if types[name][1] is None:
+                types[name] = both, value
     pin, numa = options.pop("pin", None), options.pop("numa", None)
     set_options(struct, options, "Runner")
     if pin is not None:
         set_pin(struct, pin)
     if numa is not None:
         struct.numa = chosen(numa, NUMA, "Runner: numa")
-    for name, value in types.items():
+    for name, (given, value) in types.items():
         if value is not None:
-            setattr(struct, name, chosen(value, KV_TYPES, f"Runner: {name}"))
+            setattr(struct, name, chosen(value, KV_TYPES, f"Runner: {given}"))
     return struct
 
 
+@shows(*RUNNER)
 def plan_memory(model: Model, **options: Any) -> Stats:
     """The bytes that a Runner with these options will take: weights, kv, activations, logits, encoder, total."""
     plan = sized(c.kvant_memory_plan)
-    lib.kvant_plan_memory(model.pointer, ctypes.byref(runner_options(options)), ctypes.byref(plan))
+    lib.kvant_plan_memory(expect(model, Model, "plan_memory: model").pointer, ctypes.byref(runner_options(options)), ctypes.byref(plan))
     return {name: getattr(plan, name) for name, _ in plan._fields_[1:]}
 
 
@@ -214,7 +217,7 @@ class Sequence:
         """Processes tokens. `progress(done, total)` is called after every pass; returning False ends the call with CancelledError,
         and the passes that were done stay."""
         array = token_array(tokens)
-        if progress is None:
+        if function(progress, "append: progress") is None:
             lib.kvant_sequence_append(self._runner.pointer, self.number, address(array), len(array))
             return self
         guard = Guard()
@@ -333,10 +336,11 @@ class Runner(Handle):
     __slots__ = ("model", "_log", "_forgotten")
     _free = "kvant_runner_free"
 
+    @shows(*RUNNER)
     def __init__(self, model: Model, **options: Any):
         super().__init__()
         self._forgotten: "deque[tuple[str, int]]" = deque()
-        self.model = model
+        self.model = expect(model, Model, "Runner: model")
         self._log = None
         self._pointer = new("kvant_runner_new", model.pointer, ctypes.byref(runner_options(options)))
 
@@ -400,17 +404,25 @@ class Runner(Handle):
         return self._encode("kvant_source_new", token_array(tokens), rows)
 
     def encode_frames(self, frames: np.ndarray, rows: Optional[Callable[[np.ndarray], Any]] = None) -> Source:
-        """Encodes frames of sound, float32 [ModelInfo.frame_bins, ModelInfo.frames]; `rows` is as for encode()."""
-        shape, array = (self.model.info.frame_bins, self.model.info.frames), np.ascontiguousarray(frames, np.float32)
-        if array.shape != shape and array.size > 0 and shape[0] > 0:
-            raise InvalidError(f"encode_frames: expected an array of shape {shape}, found {array.shape}")
-        return self._encode("kvant_source_new_of_frames", array.reshape(-1), rows)
+        """Encodes frames of sound, float32 [ModelInfo.frame_bins, ModelInfo.frames], or a batch of one. Fewer frames are followed by what
+        Whisper's feature extractor gives for silence. `rows` is as for encode()."""
+        bins, count = self.model.info.frame_bins, self.model.info.frames
+        array = np.asarray(frames, np.float32)
+        if array.ndim == 3 and array.shape[0] == 1:
+            array = array[0]
+        fits = array.ndim == 2 and array.shape[0] == bins and 1 <= array.shape[1] <= count
+        if not fits and array.size > 0 and bins > 0:
+            raise InvalidError(f"encode_frames: expected an array of shape ({bins}, 1 to {count}), found {np.shape(frames)}")
+        if fits and array.shape[1] < count:
+            silence = max(np.float32(-1.5), array.max() - np.float32(2))
+            array = np.pad(array, ((0, 0), (0, count - array.shape[1])), constant_values=silence)
+        return self._encode("kvant_source_new_of_frames", np.ascontiguousarray(array).reshape(-1), rows)
 
     def _encode(self, name: str, array: np.ndarray, rows: Optional[Callable[[np.ndarray], Any]]) -> Source:
         self.free_forgotten()
         out, guard = ctypes.c_int32(), Guard()
         tell = c.kvant_encoded_function()
-        if rows is not None:
+        if function(rows, "encode: rows") is not None:
             tell = c.kvant_encoded_function(lambda _user, at, count: guard.call(rows, view(at, count, np.float32)))
         guard.run(getattr(lib, name), self.pointer, address(array), len(array), tell, None, ctypes.byref(out))
         return Source(self, out.value)
@@ -430,7 +442,7 @@ class Runner(Handle):
             struct.tokens, struct.count = address(array), len(array)
         guard = Guard()
         tell = c.kvant_row_function()
-        if rows is not None:
+        if function(rows, "step: rows") is not None:
             tell = c.kvant_row_function(
                 lambda _user, index, token, at, vocab: guard.call(rows, index, token, view(at, vocab, np.float32)))
         guard.run(lib.kvant_runner_step, self.pointer, structs, len(pairs), tell, None)
@@ -447,11 +459,11 @@ class Runner(Handle):
         """Log-probabilities of given tokens. A text is its tokens, of which all but the first are scored, or (tokens, first), of which
         tokens[first] and those after it are. Texts that begin alike share that. `sources`: what an encoder-decoder reads, one a text."""
         arrays, firsts = [], []
-        for text in texts:
+        for text in listed(texts, "score: texts"):
             pair = isinstance(text, tuple) and len(text) == 2 and np.ndim(text[0]) == 1
             arrays.append(token_array(text[0] if pair else text))
             firsts.append(integer(text[1], "score: first") if pair else 1)
-        read = [None] * len(arrays) if sources is None else [token_array(source, "sources") for source in sources]
+        read = [None] * len(arrays) if sources is None else [token_array(source, "sources") for source in listed(sources, "score: sources")]
         if len(read) != len(arrays):
             raise InvalidError(f"score: {len(arrays)} texts and {len(read)} sources")
         structs = (c.kvant_score_text * len(arrays))()
@@ -521,12 +533,12 @@ class Runner(Handle):
 
     def set_kv_log(self, log: Optional[Callable[[str], Any]]) -> None:
         """`log(line)` for everything that happens to the cache; None ends it. What it raises is lost."""
-        function = c.kvant_log_function()
-        if log is not None:
-            function = c.kvant_log_function(
+        told = c.kvant_log_function()
+        if function(log, "set_kv_log: log") is not None:
+            told = c.kvant_log_function(
                 lambda _user, _level, line, size: log(ctypes.string_at(line, size).decode("utf-8", "replace")))
-        lib.kvant_runner_set_kv_log(self.pointer, function, None)
-        self._log = function  # it is called until the next one
+        lib.kvant_runner_set_kv_log(self.pointer, told, None)
+        self._log = told  # it is called until the next one
 
     def _own(self, sequence: Sequence) -> int:
         if not isinstance(sequence, Sequence) or sequence.runner is not self:

@@ -5,7 +5,9 @@ from typing import Any, Mapping, Optional, Sequence, Union
 import numpy as np
 
 from . import _bindings as c
-from ._library import Handle, InvalidError, address, defaults, integer, lib, new, set_options, text_list, token_array
+from ._library import Handle, InvalidError, address, defaults, integer, lib, new, token_array
+from ._options import SAMPLING, check_names, expect, number, set_options, shows, text_array
+from .grammar import Grammar
 from .model import Model, Tokenizer, Tokens
 
 
@@ -16,8 +18,10 @@ class SamplingOptions:
 
     With `model` the defaults are what its file recommends."""
 
+    @shows(*SAMPLING)
     def __init__(self, model: Optional[Model] = None, **options: Any):
-        self._model = model  # whose memory the struct may refer to
+        check_names(options, SAMPLING, "SamplingOptions")
+        self._model = expect(model, (Model, type(None)), "SamplingOptions: model")  # whose memory the struct may refer to
         if model is None:
             self.struct = defaults(c.kvant_sampling_options)
         else:
@@ -26,20 +30,19 @@ class SamplingOptions:
         bias: Optional[Mapping[int, float]] = options.pop("logit_bias", None)
         breakers: Optional[Sequence[str]] = options.pop("dry_breakers", None)
         seed: Optional[int] = options.pop("seed", None)
-        for name in ("has_seed", "logit_bias_count", "dry_breaker_count"):
-            if name in options:
-                raise InvalidError(f"SamplingOptions: no option named '{name}'")
         set_options(self.struct, options, "SamplingOptions")
         if seed is not None:
             if not 0 <= integer(seed, "SamplingOptions: seed", 65) < 2**64:
                 raise InvalidError(f"SamplingOptions: seed: expected 0 to 2^64 - 1, found {seed}")
             self.struct.seed, self.struct.has_seed = int(seed), 1
         if bias is not None:
-            self._bias = (c.kvant_logit_bias * len(bias))(*[(integer(token, "logit_bias", 32), float(value)) for token, value in bias.items()])
+            what = "SamplingOptions: logit_bias"
+            pairs = [(integer(token, what, 32), number(value, what)) for token, value in expect(bias, Mapping, what).items()]
+            self._bias = (c.kvant_logit_bias * len(bias))(*pairs)
             self.struct.logit_bias, self.struct.logit_bias_count = self._bias, len(bias)
         if breakers is not None:
-            self._breakers = text_list(breakers)
-            self.struct.dry_breakers, self.struct.dry_breaker_count = self._breakers, len(breakers)
+            self._breakers, self.struct.dry_breaker_count = text_array(breakers, "SamplingOptions: dry_breakers")
+            self.struct.dry_breakers = self._breakers
 
 
 class Sampler(Handle):
@@ -50,13 +53,16 @@ class Sampler(Handle):
     __slots__ = ("_token",)
     _free = "kvant_sampler_free"
 
+    @shows(*SAMPLING)
     def __init__(self, tokenizer: Optional[Tokenizer] = None, options: Optional[SamplingOptions] = None, *,
                  vocab_size: Optional[int] = None, **more: Any):
         super().__init__()
         self._token = ctypes.c_int32()
         if options is not None and more:
             raise InvalidError("Sampler: expected SamplingOptions or options by name, found both")
-        options = options or SamplingOptions(**more)
+        check_names(more, {*SAMPLING, "vocab_size"}, "Sampler")
+        expect(tokenizer, (Tokenizer, type(None)), "Sampler: tokenizer")
+        options = SamplingOptions(**more) if options is None else expect(options, SamplingOptions, "Sampler: options")
         if vocab_size is None:
             if tokenizer is None:
                 raise InvalidError("Sampler: expected a tokenizer or vocab_size")
@@ -78,6 +84,12 @@ class Sampler(Handle):
     def forbid(self, token: int) -> None:
         """The token is never drawn from now on."""
         lib.kvant_sampler_forbid(self.pointer, integer(token, "token", 32))
+
+    def set_grammar(self, grammar: Optional[Grammar]) -> None:
+        """From now on only tokens are drawn with which the text behind those accepted so far can become what the grammar describes. None:
+        any tokens."""
+        expect(grammar, (Grammar, type(None)), "set_grammar: grammar")
+        lib.kvant_sampler_set_grammar(self.pointer, None if grammar is None else grammar.pointer)
 
     def clone(self) -> "Sampler":
         """Another sampler in the same state."""

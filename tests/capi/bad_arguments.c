@@ -61,6 +61,7 @@ static void General(void) {
   CHECK(kvant_last_error(&failures)[0] == 0);  // an address that is no handle
   kvant_free(NULL);
   kvant_set_log(NULL, NULL);
+  kvant_set_interrupt(NULL, NULL);
 }
 
 static void Models(const char* path) {
@@ -78,6 +79,9 @@ static void Models(const char* path) {
   options.float_gemm = "none such";
   BAD_FOR(kvant_model_open(path, &options, &model), "none such");
   options.float_gemm = NULL;
+  options.ignore_keys = "vocab_size,,block_count";  // a key that is read
+  BAD_FOR(kvant_model_open(path, &options, &model), "--ignore-keys block_count");
+  options.ignore_keys = "vocab_size";
   options.struct_size = 1;
   BAD(kvant_model_open(path, &options, &model));
   BAD(kvant_model_open("/", NULL, &model));
@@ -211,6 +215,64 @@ static void Samplers(const kvant_model* model) {
   CHECK(kvant_sampler_seed(NULL) == 0);
   kvant_sampler_free(sampler);
   kvant_sampler_free(NULL);
+}
+
+static void Grammars(const kvant_model* model) {
+  kvant_tokenizer* tokenizer = NULL;
+  kvant_grammar* grammar = NULL;
+  kvant_sampler* sampler = NULL;
+  kvant_grammar_options options;
+  const char* choices[] = {"yes", NULL};
+  OK(kvant_tokenizer_of_model(model, &tokenizer));
+  BAD(kvant_grammar_options_default(NULL, sizeof options));
+  OK(kvant_grammar_options_default(&options, sizeof options));
+  BAD(kvant_grammar_new(tokenizer, NULL, &grammar));
+  BAD_FOR(kvant_grammar_new(tokenizer, &options, &grammar), "root");  // no text
+  options.text = "root ::= \"a";
+  options.text_size = strlen(options.text);
+  BAD_FOR(kvant_grammar_new(tokenizer, &options, &grammar), "line 1");
+  options.kind = 9;
+  BAD_FOR(kvant_grammar_new(tokenizer, &options, &grammar), "kind");
+  options.kind = KVANT_GRAMMAR_CHOICES;
+  BAD_FOR(kvant_grammar_new(tokenizer, &options, &grammar), "choices");
+  options.choices = choices;
+  options.choice_count = 2;
+  BAD_FOR(kvant_grammar_new(tokenizer, &options, &grammar), "choices");
+  options.choice_count = 1;
+  options.trigger_word_count = 1;
+  BAD_FOR(kvant_grammar_new(tokenizer, &options, &grammar), "trigger_words");
+  options.trigger_words = &choices[1];
+  BAD_FOR(kvant_grammar_new(tokenizer, &options, &grammar), "trigger_words");
+  options.trigger_word_count = 0;
+  options.trigger_tokens = kWrong;
+  options.trigger_token_count = 2;
+  BAD_FOR(kvant_grammar_new(tokenizer, &options, &grammar), "triggers");
+  options.trigger_token_count = 0;
+  options.trigger_pattern_count = 1;
+  BAD_FOR(kvant_grammar_new(tokenizer, &options, &grammar), "trigger_patterns");
+  const char* patterns[] = {"(", NULL};
+  options.trigger_patterns = patterns;
+  BAD_FOR(kvant_grammar_new(tokenizer, &options, &grammar), "triggers: '('");
+  options.trigger_pattern_count = 0;
+  options.trigger_full_pattern_count = 2;
+  BAD_FOR(kvant_grammar_new(tokenizer, &options, &grammar), "trigger_full_patterns");
+  options.trigger_full_patterns = patterns;
+  BAD_FOR(kvant_grammar_new(tokenizer, &options, &grammar), "trigger_full_patterns");
+  options.trigger_full_pattern_count = 0;
+  options.struct_size = 3;
+  BAD(kvant_grammar_new(tokenizer, &options, &grammar));
+  options.struct_size = sizeof options;
+  BAD(kvant_grammar_new(NULL, &options, &grammar));
+  BAD(kvant_grammar_new(tokenizer, &options, NULL));
+  CHECK(grammar == NULL);
+  OK(kvant_grammar_new(tokenizer, &options, &grammar));
+  OK(kvant_sampler_new(NULL, 8, NULL, &sampler));
+  BAD_FOR(kvant_sampler_set_grammar(sampler, grammar), "expected logits of");
+  BAD(kvant_sampler_set_grammar(NULL, grammar));
+  kvant_sampler_free(sampler);
+  kvant_grammar_free(grammar);
+  kvant_grammar_free(NULL);
+  kvant_tokenizer_free(tokenizer);
 }
 
 static kvant_runner* Runner(const kvant_model* model, int64_t sequences) {
@@ -600,6 +662,10 @@ static void Conversations(const kvant_model* model) {
   BAD(kvant_conversation_forget(NULL, NULL));
   BAD_FOR(kvant_conversation_set_beams(talk, -1), "beams");
   BAD(kvant_conversation_set_beams(NULL, 2));
+  BAD(kvant_conversation_set_grammar(NULL, NULL));
+  BAD_FOR(kvant_conversation_set_tool_choice(talk, "required"), "tools");
+  BAD(kvant_conversation_set_tool_choice(talk, NULL));
+  BAD(kvant_conversation_set_tool_choice(NULL, "auto"));
   kvant_answer_sink sink = {.struct_size = 1};
   kvant_answer_report report = {.struct_size = 1};
   OK(kvant_conversation_add_user(talk, "a", 1));
@@ -644,6 +710,7 @@ int main(int argc, char** argv) {
   Tokenizers(model, argv[1]);
   Templates(model);
   Samplers(model);
+  Grammars(model);
   Runners(model);
   Sequences(model);
   Sources(argv[2]);

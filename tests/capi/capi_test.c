@@ -350,6 +350,133 @@ static void SearchesInBothForms(const kvant_model* model) {
   kvant_runner_free(runner);
 }
 
+static int32_t TakeText(void* user, const kvant_text* text) {
+  CHECK(text->finish_reason == KVANT_FINISH_STOP && text->status == KVANT_OK);
+  strncat((char*)user, text->text, 100);
+  return 0;
+}
+
+static void TakeHypothesis(void* user, size_t prompt, size_t rank, const kvant_hypothesis* found) {
+  (void)prompt, (void)rank;
+  struct Best* best = user;
+  CHECK(found->ended && found->count <= kSteps);
+  best->count = found->count;
+  memcpy(best->tokens, found->tokens, found->count * sizeof(kvant_token));
+}
+
+static kvant_grammar* Choices(const kvant_model* model, const char* const* choices, size_t count) {
+  kvant_tokenizer* tokenizer = NULL;
+  kvant_grammar_options options;
+  kvant_grammar* grammar = NULL;
+  OK(kvant_tokenizer_of_model(model, &tokenizer));
+  OK(kvant_grammar_options_default(&options, sizeof options));
+  options.kind = KVANT_GRAMMAR_CHOICES;
+  options.choices = choices;
+  options.choice_count = count;
+  OK(kvant_grammar_new(tokenizer, &options, &grammar));
+  kvant_tokenizer_free(tokenizer);
+  return grammar;
+}
+
+// A grammar in a batch, in a sampler step by step, in a search and in a conversation. The handle
+// may go as soon as they have it.
+static void TextsFollowGrammars(const kvant_model* model) {
+  static const char* const kChoices[] = {"never more", "ever and a day"};
+  kvant_runner* runner = Runner(model, 3, 512);
+  kvant_tokenizer* tokenizer = NULL;
+  kvant_token* prompt = NULL;
+  const size_t count = Prompt(model, "ROMEO:\n", &prompt);
+  OK(kvant_tokenizer_of_model(model, &tokenizer));
+  kvant_grammar* grammar = Choices(model, kChoices, 2);
+  char text[200] = "";
+  kvant_batch* batch = NULL;
+  kvant_request request;
+  kvant_sampling_options greedy;
+  OK(kvant_sampling_options_default(&greedy, sizeof greedy));
+  greedy.temperature = 0;
+  OK(kvant_request_default(&request, sizeof request));
+  request.prompt = prompt;
+  request.prompt_count = count;
+  request.sampling = &greedy;
+  request.grammar = grammar;
+  request.on_end = TakeText;
+  request.user = text;
+  OK(kvant_batch_new(runner, tokenizer, NULL, &batch));
+  OK(kvant_batch_add(batch, &request, NULL));
+  kvant_beam_options beams;
+  OK(kvant_beam_options_of_model(model, &beams, sizeof beams));
+  beams.beams = 3;
+  beams.num_return = 1;
+  beams.grammar = grammar;
+  kvant_beam_search* search = NULL;
+  kvant_model_info info;
+  info.struct_size = sizeof info;
+  OK(kvant_model_get_info(model, &info));
+  OK(kvant_beam_search_new(info.vocab_size, &beams, &search));
+  kvant_sampler* sampler = Greedy(model);
+  OK(kvant_sampler_accept(sampler, prompt, count));
+  OK(kvant_sampler_set_grammar(sampler, grammar));
+  const kvant_beam_prompt given = {prompt, count, NULL, 0};
+  struct Best best;
+  memset(&best, 0, sizeof best);
+  OK(kvant_runner_search(runner, &given, 1, &beams, NULL, TakeHypothesis, &best));
+  kvant_template* chatml = NULL;
+  kvant_conversation* talk = NULL;
+  kvant_conversation_options options;
+  OK(kvant_template_named(model, "chatml", &chatml));
+  OK(kvant_conversation_options_default(&options, sizeof options));
+  options.sampling = &greedy;
+  options.grammar = grammar;
+  OK(kvant_conversation_new(runner, chatml, &options, &talk));
+  kvant_grammar_free(grammar);
+
+  OK(kvant_batch_run(batch));
+  CHECK(strcmp(text, kChoices[0]) == 0 || strcmp(text, kChoices[1]) == 0);
+  // The sampler finds the same text, and an end token behind it.
+  kvant_sequence sequence = -1;
+  kvant_token tokens[kSteps];
+  size_t held = 0;
+  OK(kvant_sequence_new(runner, &sequence));
+  OK(kvant_sequence_append(runner, sequence, prompt, count));
+  do {
+    OK(kvant_sequence_generate(runner, sequence, sampler, &tokens[held]));
+  } while ((kvant_tokenizer_flags(tokenizer, tokens[held++]) & KVANT_IS_END) == 0 && held < kSteps);
+  char* written = NULL;
+  OK(kvant_tokenizer_decode(tokenizer, tokens, held - 1, 0, &written, NULL));
+  CHECK(strcmp(written, text) == 0);
+  REFUSED(kvant_sequence_generate(runner, sequence, sampler, &tokens[0]), KVANT_INVALID);
+  OK(kvant_sampler_set_grammar(sampler, NULL));
+  OK(kvant_sequence_generate(runner, sequence, sampler, &tokens[0]));
+  kvant_free(written);
+  // The search.
+  CHECK(best.count > 1);
+  OK(kvant_tokenizer_decode(tokenizer, best.tokens, best.count - 1, 0, &written, NULL));
+  CHECK(strcmp(written, kChoices[0]) == 0 || strcmp(written, kChoices[1]) == 0);
+  kvant_free(written);
+  // The conversation, with one grammar and then another.
+  static const char* const kOthers[] = {"so be it"};
+  kvant_grammar* other = Choices(model, kOthers, 1);
+  for (int i = 0; i < 2; ++i) {
+    char* messages = NULL;
+    OK(kvant_conversation_add_user(talk, "Speak.", 6));
+    OK(kvant_conversation_answer(talk, NULL, NULL));
+    OK(kvant_conversation_messages(talk, &messages, NULL));
+    if (i == 0) CHECK(strstr(messages, kChoices[0]) || strstr(messages, kChoices[1]));
+    if (i == 1) CHECK(strstr(messages, "\"so be it\"") != NULL);
+    kvant_free(messages);
+    OK(kvant_conversation_set_grammar(talk, other));
+  }
+  kvant_grammar_free(other);
+  kvant_conversation_free(talk);
+  kvant_template_free(chatml);
+  kvant_beam_search_free(search);
+  kvant_batch_free(batch);
+  kvant_sampler_free(sampler);
+  kvant_tokenizer_free(tokenizer);
+  kvant_free(prompt);
+  kvant_runner_free(runner);
+}
+
 // Log-probabilities of given tokens, and the same from rows of logits in double precision.
 static void ScoresAreLogProbabilities(const kvant_model* model) {
   kvant_runner* runner = Runner(model, 2, 96);
@@ -478,6 +605,75 @@ static void* Cancel(void* user) {
   nanosleep(&pause, NULL);
   kvant_runner_cancel(user);
   return NULL;
+}
+
+struct Asked {
+  int32_t answer;
+  int times;
+};
+static int32_t Ask(void* user) {
+  struct Asked* asked = user;
+  ++asked->times;
+  return asked->answer;
+}
+static void* StepUnasked(void* user) {  // on a thread that has no function
+  struct Worker* worker = user;
+  kvant_runner* runner = Runner(worker->model, 1, 96);
+  kvant_sequence sequence = -1;
+  OK(kvant_sequence_new(runner, &sequence));
+  OK(kvant_sequence_append(runner, sequence, worker->tokens, 3));
+  kvant_runner_free(runner);
+  return NULL;
+}
+
+// The function of a thread ends its calls, and no others; they change nothing.
+static void InterruptsEndCalls(const kvant_model* model, const char* path) {
+  struct Asked asked = {0, 0};
+  struct Worker worker = {.model = model, .tokens = {2, 5, 6}};
+  pthread_t thread;
+  kvant_runner* runner = Runner(model, 4, 96);
+  kvant_sequence sequence = -1;
+  size_t texts = 0;
+  double log_probs[2];
+  const kvant_score_text score = {worker.tokens, 3, 1, log_probs, NULL, NULL, 0};
+  kvant_model_options options;
+  kvant_model* read = NULL;
+  OK(kvant_sequence_new(runner, &sequence));
+  kvant_set_interrupt(Ask, &asked);
+  OK(kvant_sequence_append(runner, sequence, worker.tokens, 3));
+  CHECK(asked.times >= 1);
+  kvant_tokenizer* tokenizer = NULL;
+  kvant_batch* batch = NULL;
+  kvant_request request;
+  OK(kvant_tokenizer_of_model(model, &tokenizer));
+  OK(kvant_batch_new(runner, tokenizer, NULL, &batch));
+  OK(kvant_request_default(&request, sizeof request));
+  request.prompt = worker.tokens;
+  request.prompt_count = 3;
+  request.max_tokens = 2;
+  OK(kvant_batch_add(batch, &request, NULL));
+  asked.answer = 1;
+  kvant_set_interrupt(Ask, &asked);
+  CHECK(pthread_create(&thread, NULL, StepUnasked, &worker) == 0);
+  pthread_join(thread, NULL);
+  REFUSED(kvant_sequence_append(runner, sequence, worker.tokens, 3), KVANT_CANCELLED);
+  REFUSED(kvant_sequence_append(runner, sequence, worker.tokens, 1), KVANT_CANCELLED);
+  CHECK(kvant_sequence_length(runner, sequence) == 3);
+  REFUSED(kvant_runner_score(runner, &score, 1), KVANT_CANCELLED);
+  REFUSED(kvant_batch_poll(batch, &texts), KVANT_CANCELLED);
+  CHECK(texts == 1);
+  OK(kvant_model_options_default(&options, sizeof options));
+  options.read_file = 1;
+  REFUSED(kvant_model_open(path, &options, &read), KVANT_CANCELLED);
+  CHECK(read == NULL);
+  kvant_set_interrupt(NULL, NULL);
+  const int times = asked.times;
+  OK(kvant_sequence_append(runner, sequence, worker.tokens, 3));
+  OK(kvant_batch_run(batch));
+  CHECK(asked.times == times);
+  kvant_batch_free(batch);
+  kvant_tokenizer_free(tokenizer);
+  kvant_runner_free(runner);
 }
 
 static void ThreadsAndCancellation(const kvant_model* model) {
@@ -746,6 +942,82 @@ static int32_t TakePrompt(void* user, int64_t done, int64_t total) {
   return 0;
 }
 
+typedef struct Calls {
+  char arguments[2000];  // of the last call
+  int64_t begun, ended, pieces;
+} Calls;
+
+static int32_t TakeCall(void* user, const kvant_call_event* event) {
+  Calls* calls = (Calls*)user;
+  CHECK(event->struct_size == sizeof *event);
+  if (event->kind == KVANT_CALL_BEGIN) {
+    CHECK(event->call == calls->begun && calls->ended == calls->begun);
+    CHECK(event->size == 5 && memcmp(event->text, "order", 5) == 0 && event->id != NULL);
+    calls->arguments[0] = 0;
+    ++calls->begun;
+  } else if (event->kind == KVANT_CALL_ARGUMENTS) {
+    CHECK(event->call == calls->begun - 1 && event->size > 0);
+    strncat(calls->arguments, event->text, event->size);
+    ++calls->pieces;
+  } else {
+    CHECK(event->kind == KVANT_CALL_END && event->is_complete == 1);
+    ++calls->ended;
+  }
+  return calls->ended == 1;  // one call is enough
+}
+
+// A call comes in pieces, which are the arguments of the message.
+static void CallsComeInPieces(const kvant_model* model) {
+  kvant_template* chatml = NULL;
+  OK(kvant_template_named(model, "chatml", &chatml));
+  kvant_runner_options session;
+  kvant_conversation_options options;
+  kvant_template_options render;
+  OK(kvant_runner_options_default(&session, sizeof session));
+  OK(kvant_conversation_options_default(&options, sizeof options));
+  OK(kvant_template_options_default(&render, sizeof render));
+  session.context = 1024;
+  session.threads = 1;
+  render.tools =
+      "[{\"type\": \"function\", \"function\": {\"name\": \"order\", \"parameters\": {\"type\": "
+      "\"object\", \"required\": [\"size\"], \"additionalProperties\": false, \"properties\": "
+      "{\"size\": {\"enum\": [\"small\", \"large\"]}}}}}]";
+  options.render = &render;
+  options.tool_choice = "required";
+  kvant_conversation* talk = NULL;
+  OK(kvant_conversation_open(model, &session, chatml, &options, &talk));
+  kvant_template_free(chatml);
+  Calls calls = {.begun = 0};
+  const kvant_answer_sink sink = {sizeof sink, NULL, NULL, &calls, TakeCall};
+  OK(kvant_conversation_add_user(talk, "A coffee.", 9));
+  OK(kvant_conversation_answer(talk, &sink, NULL));
+  CHECK(calls.begun == 1 && calls.ended == 1 && calls.pieces > 1);
+  CHECK(strstr(calls.arguments, "small\"") != NULL || strstr(calls.arguments, "large\"") != NULL);
+  char* messages = NULL;
+  OK(kvant_conversation_messages(talk, &messages, NULL));
+  CHECK(strstr(messages, "\"tool_calls\"") != NULL);
+  kvant_free(messages);
+  // Beside tools there is no grammar, unless no tool is called.
+  kvant_tokenizer* tokenizer = NULL;
+  kvant_grammar* grammar = NULL;
+  kvant_grammar_options text;
+  OK(kvant_tokenizer_of_model(model, &tokenizer));
+  OK(kvant_grammar_options_default(&text, sizeof text));
+  const char* patterns[] = {"[a-z]+1"};
+  text.text = "root ::= [a-z]+ [0-9]+";
+  text.text_size = strlen(text.text);
+  text.trigger_patterns = patterns;
+  text.trigger_pattern_count = 1;
+  OK(kvant_grammar_new(tokenizer, &text, &grammar));
+  REFUSED(kvant_conversation_set_grammar(talk, grammar), KVANT_INVALID);
+  OK(kvant_conversation_set_tool_choice(talk, "none"));
+  OK(kvant_conversation_set_grammar(talk, grammar));
+  REFUSED(kvant_conversation_set_tool_choice(talk, "auto"), KVANT_INVALID);
+  kvant_grammar_free(grammar);
+  kvant_tokenizer_free(tokenizer);
+  kvant_conversation_free(talk);
+}
+
 static void ConversationsGoOn(const kvant_model* model, const char* folder) {
   kvant_template* chatml = NULL;
   OK(kvant_template_named(model, "chatml", &chatml));
@@ -765,7 +1037,7 @@ static void ConversationsGoOn(const kvant_model* model, const char* folder) {
   OK(kvant_conversation_open(model, &session, chatml, &options, &talk));
   kvant_template_free(chatml);
   Told told = {.talk = talk, .pieces_max = 1000};
-  const kvant_answer_sink sink = {sizeof sink, TakePiece, TakePrompt, &told};
+  const kvant_answer_sink sink = {sizeof sink, TakePiece, TakePrompt, &told, NULL};
   kvant_answer_report report = {.struct_size = sizeof report};
   OK(kvant_conversation_set_system(talk, "Be brief.", 9));
   OK(kvant_conversation_add_user(talk, "Who is there?", 13));
@@ -850,10 +1122,13 @@ int main(int argc, char** argv) {
   SnapshotsFilesAndTensors(model, argv[3]);
   BatchesAreSingleTexts(model);
   SearchesInBothForms(model);
+  TextsFollowGrammars(model);
   ScoresAreLogProbabilities(model);
   ConversationsGoOn(model, argv[3]);
+  CallsComeInPieces(model);
   SourcesAreReadOnce(pairs);
   ThreadsAndCancellation(model);
+  InterruptsEndCalls(model, argv[1]);
   ConfigurationOverlay(model);
   OpeningTellsItsProgress(argv[1]);
   WrongArguments(model);

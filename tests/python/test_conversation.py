@@ -1,5 +1,6 @@
 """Conversations: answers are those of the program, computed only as far as they are new."""
 import gc
+import json
 import tempfile
 import unittest
 from pathlib import Path
@@ -116,6 +117,105 @@ class Talks(unittest.TestCase):
             with self.assertRaisesRegex(kvant.InvalidError, "found 'owner'"):
                 talk.add([{"role": "user", "content": "x"}, {"role": "owner"}])
             self.assertEqual(talk.messages, messages)
+
+
+    def test_calls_of_tools(self):
+        schema = {"type": "object", "properties": {"size": {"enum": ["small", "large"]}}, "required": ["size"], "additionalProperties": False}
+        tools = [{"type": "function", "function": {"name": "order", "parameters": schema}}, {"type": "function", "function": {"name": "stop"}}]
+        with chat(tools=tools, tool_choice="order", max_tokens=200, runner_options={"context": 2048}) as talk:
+            talk.say("A coffee, please.")
+            calls = talk.tool_calls
+            self.assertGreater(len(calls), 0)
+            for call in calls:
+                self.assertEqual(call["function"]["name"], "order")
+                self.assertIn(json.loads(call["function"]["arguments"])["size"], ("small", "large"))
+                talk.add([{"role": "tool", "tool_call_id": call["id"], "content": "done"}])
+            talk.set_tool_choice("none")
+            talk.answer()
+            self.assertEqual(talk.tool_calls, [])
+            self.assertEqual(talk.messages[-1]["role"], "assistant")
+            with self.assertRaisesRegex(kvant.InvalidError, "found 'nobody'"):
+                talk.set_tool_choice("nobody")
+        with self.assertRaisesRegex(kvant.InvalidError, "/0/function"):
+            chat(tools=[{"type": "function"}])
+        with self.assertRaisesRegex(kvant.InvalidError, "expected tools"):
+            chat().set_tool_choice("auto")
+
+    def test_calls_come_in_pieces(self):
+        """The name first, then pieces of the arguments; together they are the calls of the message."""
+        schema = {"type": "object", "properties": {"size": {"enum": ["small", "large"]}, "note": {"type": "string", "maxLength": 12}},
+                  "required": ["size", "note"], "additionalProperties": False}
+        tools = [{"type": "function", "function": {"name": "order", "strict": True, "parameters": schema}}]
+        options = {"tools": tools, "max_tokens": 300, "temperature": 1.0, "seed": 7, "runner_options": {"context": 2048}}
+        with chat(tool_choice="required", **options) as talk:
+            events = list(talk.events("A coffee, please."))
+            begun = [event for event in events if event.kind == "call"]
+            self.assertGreater(len(begun), 0)
+            self.assertEqual([event.call for event in begun], list(range(len(begun))))
+            self.assertEqual({event.text for event in begun}, {"order"})
+            open_call, arguments = None, {}
+            for event in events:
+                if event.kind == "call":
+                    self.assertIsNone(open_call)
+                    open_call, arguments[event.call] = event.call, ""
+                elif event.kind == "arguments":
+                    self.assertEqual(event.call, open_call)
+                    arguments[event.call] += event.text
+                elif event.kind == "call_end":
+                    self.assertEqual(event.call, open_call)
+                    open_call = None
+            calls = talk.tool_calls
+            whole = [event.call for event in events if event.kind == "call_end" and event.is_complete]
+            self.assertEqual([arguments[call] for call in whole], [call["function"]["arguments"] for call in calls])
+            self.assertGreater(sum(event.kind == "arguments" for event in events), len(calls))
+            # Its result is answered by events, too; closing them ends the answer.
+            talk.set_tool_choice("none")
+            talk.add([{"role": "tool", "tool_call_id": calls[0]["id"], "content": "done"}])
+            answer = talk.events()
+            self.assertEqual(next(answer).kind, "content")
+            answer.close()
+            self.assertEqual(talk.messages[-1]["role"], "assistant")
+            # Text comes by the same way, and stream() leaves the calls out.
+            self.assertEqual({part for part, _ in talk.stream("And then?")}, {"content"})
+
+    def test_files_keep_tools_and_grammars(self):
+        tools = [{"type": "function", "function": {"name": "order", "parameters": {"type": "object"}}}]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "saved"
+            with chat(tools=tools, tool_choice="required", max_tokens=100, runner_options={"context": 2048}) as talk:
+                talk.say("A coffee, please.")
+                talk.save(path)
+                with self.assertRaisesRegex(kvant.InvalidError, "tools: not possible together with a grammar"):
+                    talk.set_grammar(regex="a+")
+                talk.set_tool_choice("none")
+                talk.set_grammar(regex="a+")
+            with chat(max_tokens=100, runner_options={"context": 2048}) as other:
+                other.load(path)
+                events = list(other.events("Another one."))
+                self.assertEqual(events[0], kvant.AnswerEvent("call", "order", 0))
+                other.set_tool_choice("none")
+                other.set_grammar(choices=["aye", "nay"])
+                self.assertIn(other.say("Well?"), ("aye", "nay"))
+                other.save(path)
+            with chat(runner_options={"context": 2048}) as third:
+                third.load(path)
+                self.assertIn(third.say("Well?"), ("aye", "nay"))
+            # What a conversation was made with counts.
+            with chat(regex="[0-9]{4}", runner_options={"context": 2048}) as fourth:
+                fourth.load(path)
+                self.assertRegex(fourth.say("When?"), "^[0-9]{4}$")
+                fourth.set_grammar()
+                self.assertNotRegex(fourth.say("When?"), "^(aye|nay|[0-9]{4})$")
+            saved = json.loads(path.read_text())
+            for key, value, reason in (("grammar", {"kind": "regex"}, "grammar: expected a grammar"), ("tools", "[{}]", "tools: "),
+                                       ("tool_choice", "order", "tool_choice: expected"), ("tool_choice", 7, "tool_choice: expected"),
+                                       ("parallel_tool_calls", 1, "parallel_tool_calls: expected"),
+                                       ("grammar", {**saved["grammar"], "kind": "gbnf", "text": "root ::= ("}, "grammar: ")):
+                path.write_text(json.dumps({**saved, key: value}))
+                with self.subTest(key=key, value=value), chat(runner_options={"context": 2048}) as broken:
+                    with self.assertRaisesRegex(kvant.KvantError, reason):
+                        broken.load(path)
+                    self.assertEqual(broken.messages, [])
 
 
 class Refusals(unittest.TestCase):

@@ -170,7 +170,7 @@ class ObjectModel(unittest.TestCase):
             logits[0, 0, end] = 9
             generator.set_logits(logits)
             generator.generate_next_token()
-        self.assertEqual(generator.token_count(), 7)
+        self.assertEqual((generator.token_count(), generator.get_next_tokens().tolist()), (6, [end]))
 
     def test_kv90_beams_find_what_the_program_finds(self):
         for prompts in ([ROMEO], [ROMEO, [2, 1894]]):

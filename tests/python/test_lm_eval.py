@@ -52,7 +52,7 @@ def stand_in():
         args: tuple
         idx: int
 
-    names = {"lm_eval": {}, "lm_eval.api": {}, "lm_eval.api.instance": {"Instance": Instance},
+    names = {"lm_eval": {}, "lm_eval.models": {}, "lm_eval.api": {}, "lm_eval.api.instance": {"Instance": Instance},
              "lm_eval.api.model": {"LM": type("LM", (), {})},
              "lm_eval.api.registry": {"register_model": lambda name: lambda kind: kind}}
     for name, members in names.items():
@@ -124,6 +124,12 @@ metric_list:
         self.assertTrue(text.startswith(dialogue.apply_chat_template(said, add_generation_prompt=False)))
 
     @unittest.skipUnless(INSTALLED, "lm_eval is not installed")
+    def test_the_harness_still_finds_its_own_models(self):
+        from lm_eval.api.registry import get_model
+
+        self.assertEqual(get_model("local-completions").__name__, "LocalCompletionsAPI")
+
+    @unittest.skipUnless(INSTALLED, "lm_eval is not installed")
     def test_a_local_task_gives_what_the_program_gives(self):
         with tempfile.TemporaryDirectory() as folder:
             file, found = self.evaluate(folder)
@@ -143,6 +149,43 @@ metric_list:
             expected = sum(rows[i - 1, tokens[i]] for i in range(first, len(tokens)))
             self.assertAlmostEqual(found, expected, delta=0.05)
             self.assertEqual(greedy, all(rows[i - 1].argmax() == tokens[i] for i in range(first, len(tokens))))
+
+    def test_white_space_at_the_end_of_a_context_is_scored(self):
+        from lm_eval.api.instance import Instance
+
+        pairs = [("ROMEO:\n", "O"), ("Come, let us", " to"), ("Come, let us ", "to the duke"), ("ROMEO: \n\n", "Farewell"), ("ROMEO:\t", "x"),
+                 (" \n", "O"), ("", "\nO")]
+        for context, continuation in pairs:
+            inner = context.rstrip()
+            moved = (inner, context[len(inner):] + continuation)
+            with self.subTest(context=context):
+                tokens, first = self.lm._pair(context, continuation)
+                # All that the context alone has is not scored, and all else is.
+                alone = self.lm.tok_encode(inner) or [2]
+                self.assertEqual((list(tokens[:first]), list(tokens[first:])), (alone, self.lm.tok_encode("".join(moved))[len(alone):]))
+                found = self.lm.loglikelihood([Instance("loglikelihood", {}, pair, 0) for pair in ((context, continuation), moved)])
+                self.assertEqual(found[0], found[1])
+                if INSTALLED and inner:
+                    self.assertEqual(self.harness_pair(context, continuation), (alone, list(tokens[first:])))
+
+    def harness_pair(self, context, continuation):
+        """As the harness' own class of models with a tokenizer divides them."""
+        import types
+
+        from lm_eval.api.model import TemplateLM
+
+        return TemplateLM._encode_pair(types.SimpleNamespace(backend="causal", tok_encode=self.lm.tok_encode), context, continuation)
+
+    def test_texts_without_room_for_a_prompt_are_refused(self):
+        from lm_eval.api.instance import Instance
+
+        for most in (256, 300):
+            with self.assertRaisesRegex(kvant.InvalidError, rf"max_gen_toks: expected less than the context of 256 tokens, found {most}"):
+                self.lm.generate_until([Instance("generate_until", {}, ("ROMEO:", {"max_gen_toks": most}), 0)])
+        long = "ROMEO: " + "Good morrow, cousin. " * 40
+        text, = self.lm.generate_until([Instance("generate_until", {}, (long, {"max_gen_toks": 250, "until": []}), 0)])
+        last = self.lm.tokenizer_.prompt(long)[-6:]
+        self.assertEqual(text, kvant.generate(self.lm.runner, last, max_tokens=250, temperature=0).text)
 
     def test_long_texts_are_scored_in_windows(self):
         from lm_eval.api.instance import Instance

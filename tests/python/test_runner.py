@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 import kvant
-from common import NUMBER_WORDS, RECURRENT, ROMEO, SHAKESPEARE, log_softmax, logit_rows, model, program_json
+from common import NUMBER_WORDS, RECURRENT, ROMEO, ROOT, SHAKESPEARE, log_softmax, logit_rows, model, program, program_json
 
 LONG = [2, *np.random.default_rng(7).integers(300, 4000, 70).tolist()]
 
@@ -285,6 +285,26 @@ class Sources(unittest.TestCase):
             text = [self.model.info.decoder_start, *self.tokenizer.encode("5")]
             found = runner.score([text, text], sources=[source, self.tokenizer.encode("digits: six")])
             self.assertGreater(found[0].log_probs[0], found[1].log_probs[0] + 1)
+
+    def test_silence_follows_fewer_frames(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "speech.gguf"
+            program("convert", ROOT / "tests/reference/ctranslate2/whisper", file)
+            with kvant.Runner(kvant.Model(file), sequences=2) as runner:
+                bins, count = runner.model.info.frame_bins, runner.model.info.frames
+                sound = np.random.default_rng(2).uniform(-0.5, 1, (bins, count - 9))
+                for largest, silence in ((1.0, -1.0), (0.25, -1.5)):
+                    few = np.minimum(sound, largest)
+                    few[0, 0] = largest
+                    whole = np.concatenate([few, np.full((bins, 9), silence)], axis=1)
+                    rows = []
+                    for frames in (whole, few, few[None], whole.astype(np.float32)[None]):
+                        runner.encode_frames(frames, lambda row: rows.append(row.copy())).close()
+                    for row in rows[1:]:
+                        np.testing.assert_array_equal(row, rows[0])
+                for wrong in (np.zeros((bins, count + 1)), np.zeros((bins + 1, count)), np.zeros((2, bins, count))):
+                    with self.assertRaises(kvant.InvalidError):
+                        runner.encode_frames(wrong)
 
 
 if __name__ == "__main__":
