@@ -15,6 +15,7 @@
 #include <cstring>
 #include <functional>
 
+#include "base/interrupt.h"
 #include "base/result.h"
 #include "kvant/lost_mapping.h"
 
@@ -77,7 +78,7 @@ struct Descriptor {
 constexpr size_t kToldBytes = size_t{64} << 20;
 
 Status Tell(const ReadProgress& progress, size_t done, size_t size, const std::string& path) {
-  if (!progress || progress(done, size)) return {};
+  if ((!progress || progress(done, size)) && !IsInterrupted()) return {};
   return MakeError(ErrorCode::kCancelled, "{}: cancelled", path);
 }
 

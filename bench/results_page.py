@@ -194,7 +194,12 @@ def draw_by_type(figures):
     ratios = [f.ratio for f in with_peer]
     low, high = min([0.7, *ratios]) * 0.9, max([2, *ratios]) * 1.1
     columns = {kind: Ratios(160 + 350 * i, 320, low, high) for i, kind in enumerate(KINDS)}
-    groups = {machine: rows_of([f for f in with_peer if f.machine == machine]) for machine in unique(f.machine for f in with_peer)}
+    groups = {}  # types of one model and different models have axes of their own
+    for figure in sorted(with_peer, key=lambda f: f.model != MAIN_MODEL):
+        what = "types of the 1B model" if figure.model == MAIN_MODEL else "larger models"
+        groups.setdefault((figure.machine, what), []).append(figure)
+    machines = unique(f.machine for f in with_peer)
+    groups = {place: rows_of(groups[place]) for place in sorted(groups, key=lambda place: machines.index(place[0]))}
     cells = {(f.machine, f.row, f.kind): Cells([g for g in with_peer if (g.machine, g.row, g.kind) == (f.machine, f.row, f.kind)]) for f in with_peer}
     heights = {(machine, row): 16 + 6 * (len({f.peer for f in with_peer if (f.machine, f.row) == (machine, row)}) > 1) for machine, row, _ in cells}
     height = 92 + sum(heights.values()) + 64 * len(groups)
@@ -205,8 +210,9 @@ def draw_by_type(figures):
         svg.mark(22 + 150 * i, 66, i + 1)
         svg.text(32 + 150 * i, 70, f"beside {peer}")
     top = 92
-    for machine, names in groups.items():
-        svg.text(16, top + 12, machine, size=14)
+    for (machine, what), names in groups.items():
+        svg.text(16, top, machine, size=14)
+        svg.text(16, top + 16, what, kind="dim")
         bottom = top + 26 + sum(heights[machine, name] for name in names)
         for kind, axis in columns.items():
             svg.text(axis.left + axis.width / 2, top + 12, f"{KINDS[kind]}, times as fast", anchor="middle", size=13)

@@ -25,6 +25,7 @@ string(REGEX MATCH "^[0-9]+" compiler_major "${CMAKE_CXX_COMPILER_VERSION}")
 # What is linked statically, or compiled in from headers, comes with its license: NAME of PACKAGE.
 set(kvant_dist_licenses "fmt of libfmt-dev" "pcre2 of libpcre2-dev" "utf8proc of libutf8proc-dev"
   "xxhash of libxxhash-dev" "nlohmann-json of nlohmann-json3-dev" "cli11 of libcli11-dev"
+  "asio of libasio-dev"
   "libstdc++ of libstdc++-${compiler_major}-dev")
 foreach(license IN LISTS kvant_dist_licenses)
   string(REPLACE " of " ";" license "${license}")

@@ -1,4 +1,4 @@
-"""Reads what `kvant --help` and `kvant COMMAND --help` print: sections, options, the list of commands."""
+"""Reads what `kvant --help` and `kvant COMMAND --help-all` print: sections, options, the list of commands."""
 import re
 import subprocess
 
@@ -8,7 +8,7 @@ THREADS = re.compile(r"\(default: \d+, (the performance cores available)\)")
 
 
 def text_of(program, *words):
-    text = subprocess.run([program, *words, "--help"], check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
+    text = subprocess.run([program, *words, "--help-all" if words else "--help"], check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
     return THREADS.sub(r"(default: \1)", text)
 
 
@@ -58,6 +58,14 @@ def options(lines):
 def flags(names):
     """-p and --prompt of "-p, --prompt TEXT"."""
     return [word.rstrip(",") for word in names.split() if word.startswith("-")]
+
+
+def environment(text):
+    """(name, meaning) of the variables that `kvant --help` lists."""
+    for heading, lines in sections(text)[1]:
+        if heading == "Environment":
+            return [tuple(line.split(None, 1)) for line in lines if line.strip()]
+    return []
 
 
 def commands(text):

@@ -12,13 +12,13 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True  # no folder of it in the source tree
 
-from help_text import commands, flags, has_options, options, sections, split_head, text_of
+from help_text import commands, environment, flags, has_options, options, sections, split_head, text_of
 
 COLUMNS = 140
 SHARED = 3  # commands that have an option, for it to stand at the end
 SHARED_HEADING = "Options of several commands"
 CODE = re.compile(r"(`[^`]+`|'kvant [a-z]+[^']*'|<\|\w+\|>|(?<![\w-])--?[a-zA-Z][\w-]*)")
-HELP = "-h, --help"
+HELP = ("-h, --help", "--help-all")
 
 
 def escape(text):
@@ -68,7 +68,7 @@ class Command:
         self.name, self.summary = name, summary
         head, self.rest = sections(text_of(program, name))
         self.usage, self.body = split_head(head)
-        self.groups = [(heading, [option for option in options(lines) if option[0] != HELP]) for heading, lines in self.rest if has_options(lines)]
+        self.groups = [(heading, [option for option in options(lines) if option[0] not in HELP]) for heading, lines in self.rest if has_options(lines)]
 
     def options(self):
         return [option for _, group in self.groups for option in group]
@@ -86,10 +86,14 @@ class Command:
             own = [option for option in group if option not in shared]
             if own:
                 out += [f"**{escape(heading)}**", "", *table(own)]
-        also = [f"`{flags(names)[0]}`" for names, _ in self.options() if (names, _) in shared]
+        also = []
+        for heading, group in self.groups:
+            codes = [f"`{flags(option[0])[0]}`" for option in group if option in shared]
+            if codes:
+                also.append(f"- {escape(heading)}: {' '.join(codes)}")
         if also:
             anchor = SHARED_HEADING.lower().replace(" ", "-")
-            out += [f"Also, [of several commands](#{anchor}):", "", " ".join(also), ""]
+            out += [f"Also, [of several commands](#{anchor}):", "", *also, ""]
         return out
 
 
@@ -98,10 +102,13 @@ def page_of(program):
     found = [Command(program, name, summary) for name, summary in commands(text).items()]
     every = [option for command in found for option in command.options()]
     shared = {option for option in every if every.count(option) >= SHARED}
-    out = ["# Commands", "", "`cmake/make_commands.py` writes this page from the program's help: `kvant COMMAND --help` prints a part of it, `man kvant-run` another",
-           "form of it. Every command has `-h` and `--help`. Exit codes: 0 done, 1 failed, 2 wrong usage, 128 + N ended by signal N.", "",
+    out = ["# Commands", "", "`cmake/make_commands.py` writes this page from the program's help: `kvant COMMAND --help-all` prints a part of it, `man kvant-run`",
+           "another form of it. Every command has `-h` and `--help`, which is shorter, and `--help-all`. Exit codes: 0 done, 1 failed, 2 wrong usage, 128 + N ended by signal N.", "",
            "| Command | What it does |", "| --- | --- |"]
     out += [f"| [`kvant {command.name}`](#kvant-{command.name}) | {escape(command.summary)} |" for command in found]
+    out.append("")
+    out += ["| Variable of the environment | What it does |", "| --- | --- |"]
+    out += [f"| `{name}` | {escape(meaning)} |" for name, meaning in environment(text)]
     out.append("")
     for command in found:
         out += command.page(shared)

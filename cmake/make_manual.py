@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True  # no folder of it in the source tree
 
-from help_text import commands, has_options, options, sections, split_head, text_of
+from help_text import commands, environment, has_options, options, sections, split_head, text_of
 
 
 def escape(text):
@@ -43,7 +43,14 @@ def option_list(lines):
     return out
 
 
-def page(name, version, summary, text, also):
+def variables(found):
+    """The section of the environment."""
+    if not found:
+        return []
+    return [".SH ENVIRONMENT", *[line for name, meaning in found for line in (".TP", ".B " + escape(name), escape(meaning))]]
+
+
+def page(name, version, summary, text, also, found):
     head, rest = sections(text)
     usage, body = split_head(head)
     out = [f'.TH "{name.upper()}" "1" "" "kvant {version}" "User Commands"', ".SH NAME", f"{escape(name)} \\- {escape(summary)}", ".SH SYNOPSIS",
@@ -52,8 +59,11 @@ def page(name, version, summary, text, also):
     if body:
         out += [".SH DESCRIPTION", *paragraphs(body)]
     for heading, lines in rest:
+        if heading == "Environment":
+            continue
         out.append(f".SH {escape(heading.upper())}")
         out += option_list(lines) if has_options(lines) else [".nf", *[escape(line.strip()) for line in lines if line.strip()], ".fi"]
+    out += variables(found)
     out += [".SH EXIT STATUS", "0 done, 1 failed, 2 wrong usage, 128 + N ended by signal N.", ".SH SEE ALSO",
             ",\n".join(f".BR {escape(other)} (1)" for other in also).replace(",\n", " ,\n") if also else ""]
     return "\n".join(line for line in out if line) + "\n"
@@ -72,10 +82,10 @@ def main():
         raise SystemExit(f"make_manual: {program}: {error}")
     names = [f"kvant-{command}" for command in found]
     summary = "run GGUF language models on the CPU"
-    (folder / "kvant.1").write_text(page("kvant", version, summary, text, names))
+    (folder / "kvant.1").write_text(page("kvant", version, summary, text, names, environment(text)))
     for command, what in found.items():
         (folder / f"kvant-{command}.1").write_text(
-            page(f"kvant-{command}", version, what[0].lower() + what[1:], text_of(program, command), ["kvant"]))
+            page(f"kvant-{command}", version, what[0].lower() + what[1:], text_of(program, command), ["kvant"], environment(text)))
 
 
 if __name__ == "__main__":

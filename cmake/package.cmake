@@ -21,7 +21,7 @@ endif()
 # The documents and all that they have links to, in folders as they are here.
 install(FILES ARCHITECTURE.md STYLE.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT common)
 install(DIRECTORY docs bench models DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT common
-  FILES_MATCHING REGEX "\\.(md|svg)$" PATTERN results/*.csv
+  FILES_MATCHING REGEX "\\.(md|svg|png)$" PATTERN results/*.csv
   PATTERN reference EXCLUDE PATTERN compare* EXCLUDE PATTERN problems EXCLUDE)
 install(DIRECTORY examples findings DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT common
   FILES_MATCHING REGEX "\\.(md|c|cpp|py|sh|bash)$")

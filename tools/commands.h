@@ -8,6 +8,7 @@ namespace kvant::tools {
 
 int RunCommand(CommandLine& line);
 int ChatCommand(CommandLine& line);
+int ServeCommand(CommandLine& line);
 int InspectCommand(CommandLine& line);
 int TokenizeCommand(CommandLine& line);
 int TemplateCommand(CommandLine& line);

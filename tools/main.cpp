@@ -33,6 +33,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"run", "Generate text with a model and stream it", RunCommand},
     {"chat", "Talk with a model", ChatCommand},
+    {"serve", "Serve a model over HTTP, as OpenAI's and llama-server's interfaces", ServeCommand},
     {"inspect", "Show what is in a model file, and the memory a run will need", InspectCommand},
     {"tokenize", "Turn text into token ids and back", TokenizeCommand},
     {"template", "Show the text and the tokens that a chat template makes of messages",
@@ -65,8 +66,18 @@ std::string ProgramHelp() {
   return out +
          "\n"
          "Options\n"
-         "  -h, --help  Show this help; 'kvant COMMAND --help' shows a command's options\n"
+         "  -h, --help  Show this help; 'kvant COMMAND --help' shows those of a command\n"
          "  --version   Show version, commit, compiler, instruction sets and libraries\n"
+         "\n"
+         "Environment\n"
+         "  KVANT_ISA          Instruction set to use, such as avx2 or scalar, in place of the "
+         "best\n"
+         "  KVANT_CUDA_DRIVER  Library of NVIDIA's driver, in place of libcuda.so.1\n"
+         "  KVANT_FLOAT_GEMM   Products of float matrices: panels, onednn, openblas or own\n"
+         "  KVANT_API_KEY      A key that kvant serve asks for\n"
+         "  KVANT_PORT         Port of kvant serve, in place of 8080\n"
+         "  NO_COLOR           If not empty, kvant chat shows no colours\n"
+         "  XDG_STATE_HOME     Folder of kvant/chat_history, in place of ~/.local/state\n"
          "\n"
          "Examples\n"
          "  kvant chat\n"
@@ -102,6 +113,9 @@ int UnknownCommand(const std::string& word) {
   std::vector<std::string> names;
   for (const Command& command : kCommands) names.emplace_back(command.name);
   if (word.starts_with('-')) {
+    if (const std::string_view advice = OptionAdvice("", word); !advice.empty()) {
+      return Fail(fmt::format("{}: {} (see 'kvant --help')", word, advice), kExitUsage);
+    }
     return Fail(fmt::format("unknown option {} before the command (see 'kvant --help')", word),
                 kExitUsage);
   }

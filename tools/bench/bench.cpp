@@ -11,6 +11,7 @@
 #include "tools/bench/bench_options.h"
 #include "tools/bench/bench_report.h"
 #include "tools/bench/bench_speed.h"
+#include "tools/bench/speed_table.h"
 #include "tools/commands.h"
 #include "tools/terminal/console.h"
 
@@ -21,15 +22,18 @@ using ModelBench = Status (*)(const BenchOptions& options, const BenchModel& mod
                               BenchReport& report);
 
 Status BenchModels(const BenchOptions& options, ModelBench bench, BenchReport& report) {
-  for (const std::string& path : options.models) {
-    report.Progress(fmt::format("loading {}", path));
-    KVANT_ASSIGN(const BenchModel model, OpenBenchModel(options, path));
-    KVANT_TRY(bench(options, model, report));
-  }
-  for (const SyntheticModel& synthetic : options.synthetic) {
-    report.Progress(fmt::format("making {}", synthetic.Name()));
-    KVANT_ASSIGN(const BenchModel model, MakeBenchModel(options, synthetic));
-    KVANT_TRY(bench(options, model, report));
+  for (const int64_t maps : options.maps) {
+    const MapUse map = maps == 1 ? MapUse::kMapped : MapUse::kRead;
+    for (const std::string& path : options.models) {
+      report.Progress(fmt::format("loading {}", path));
+      KVANT_ASSIGN(const BenchModel model, OpenBenchModel(options, path, map));
+      KVANT_TRY(bench(options, model, report));
+    }
+    for (const SyntheticModel& synthetic : options.synthetic) {
+      report.Progress(fmt::format("making {}", synthetic.Name()));
+      KVANT_ASSIGN(const BenchModel model, MakeBenchModel(options, synthetic, map));
+      KVANT_TRY(bench(options, model, report));
+    }
   }
   return {};
 }
@@ -38,7 +42,7 @@ Status RunBench(const BenchOptions& options, BenchReport& report) {
   switch (options.mode) {
     case BenchMode::kMachine: return BenchMachine(options, report);
     case BenchMode::kSpeed:
-      report.Begin(SpeedColumns());
+      report.Begin(SpeedTable(options).Columns());
       return BenchModels(options, BenchSpeed, report);
     case BenchMode::kCompareNoCache:
       report.Begin(NoCacheColumns());

@@ -18,6 +18,11 @@
 namespace kvant::tools {
 namespace {
 
+constexpr const char* kBenchCommon[] = {"--n-prompt", "--n-gen",     "--prompt-gen",  "--n-depth",
+                                        "--batch",    "--beams",     "--repetitions", "--synthetic",
+                                        "--threads",  "--kv-type",   "--chunk",       "--mmap",
+                                        "--output",   "--no-bounds", "--machine",     "--help"};
+
 constexpr HelpText kBenchHelp = {
     "MODEL... | --synthetic SHAPE[:TYPE] [-p N] [-n N] [-d N] [OPTIONS]",
     "Measures how many tokens per second a model processes (prefill, -p) and generates (decode,\n"
@@ -34,6 +39,7 @@ constexpr HelpText kBenchHelp = {
     "  kvant bench --machine\n"
     "  kvant bench model.gguf --compare-no-cache\n"
     "  kvant bench model.gguf --kv-ops -d 512,8192\n",
+    kBenchCommon,
 };
 
 // Tests of more tokens would take days.
@@ -46,7 +52,7 @@ constexpr std::array<int64_t, 3> kUsualBeams = {1, 4, 8};
 // The options as they are written.
 struct Texts {
   std::vector<std::string> models, synthetic, prompts, generated, pairs, depths, batches, beams;
-  std::vector<std::string> sources, threads, chunks, kv_types, k_types, v_types;
+  std::vector<std::string> sources, threads, chunks, kv_types, k_types, v_types, maps;
   std::optional<std::string> output, error_output;
   bool machine = false;
   bool compare_no_cache = false;
@@ -91,6 +97,12 @@ void AddOtherOptions(OptionList& list, Texts& texts, BenchOptions& options) {
   SettingsGroup::AddList(list, "threads", &texts.threads,
                          fmt::format("{}, the performance cores available", DefaultThreadCount()));
   list.Texts("--kv-type", &texts.kv_types, "TYPE", "Type of the KV cache: " + KvTypeNames(), "f16");
+  std::vector<std::string> kv_types;
+  for (const KvType type : AllKvTypes()) kv_types.emplace_back(KvTypeName(type));
+  for (const char* name : {"--kv-type", "--cache-type-k", "--cache-type-v"}) {
+    list.Values(name, kv_types);
+  }
+  for (const char* name : {"", "--model"}) list.Values(name, ModelNames());
   SettingsGroup::AddList(list, "k_type", &texts.k_types);
   SettingsGroup::AddList(list, "v_type", &texts.v_types);
   for (const SessionTopic topic :
@@ -101,16 +113,16 @@ void AddOtherOptions(OptionList& list, Texts& texts, BenchOptions& options) {
   list.Flag("--no-kv-cache", &options.no_kv_cache,
             "Compute the whole sequence anew for every token");
   list.Group("Output");
-  list.Text("-o,--output", &texts.output, "FORM", "Form of the result: md, csv, json, jsonl or sql",
-            "md");
-  list.Text("--output-err", &texts.error_output, "FORM",
+  list.Text("-o,--output", &texts.output, "md|csv|json|jsonl|sql", "Form of the result", "md");
+  list.Text("--output-err", &texts.error_output, "md|csv|json|jsonl|sql",
             "Print the result on stderr, too, in this form");
   list.Flag("--no-bounds", &options.no_bounds, "Do not measure the machine's limits");
   list.Flag("--progress", &options.progress,
             "Show lines of progress even where stderr is no terminal");
   list.Flag("-q,--quiet", &options.quiet, "Show no progress on the terminal");
-  list.IdleValue("--mmap", "see --no-mmap");
-  AddIdleOptions(list);
+  list.Texts("--mmap", &texts.maps, "0|1", "Map the file (1) or read it (0); 0,1 measures both",
+             "1");
+  AddIdleOptions(list, IdleIn::kBench);
 }
 
 Result<std::vector<KvType>> ParseKvTypes(const char* option,
@@ -179,6 +191,8 @@ Status ParseTests(Texts& texts, BenchOptions* options) {
   KVANT_ASSIGN(options->chunks,
                numbers("--chunk", texts.chunks, {std::to_string(kDefaultChunk)}, {1, kTokensMax}));
   KVANT_ASSIGN(options->kv_types, CombineKvTypes(texts));
+  KVANT_ASSIGN(options->maps,
+               numbers("--mmap", texts.maps, {options->loading.no_mmap ? "0" : "1"}, {0, 1}));
   return {};
 }
 

@@ -46,7 +46,8 @@ struct BenchOptions {
   std::vector<int64_t> threads;
   std::vector<int64_t> chunks;
   std::vector<KvTypes> kv_types;
-  SettingsGroup settings;  // of placement, states and offloading
+  std::vector<int64_t> maps;  // 1: the file is mapped; 0: it is read
+  SettingsGroup settings;     // of placement, states and offloading
 
   bool prompts_given = false;
   bool beams_given = false;

@@ -5,9 +5,12 @@
 
 #include "base/result.h"
 #include "tools/options/json.h"
+#include "tools/terminal/text_width.h"
 
 namespace kvant::tools {
 namespace {
+
+constexpr size_t kNoteColumns = 100;
 
 // A value without quotes around it; true and false as 1 and 0.
 std::string Plain(const Json& value) {
@@ -115,9 +118,12 @@ void TableWriter::AddRow(const Json& row, const std::vector<Cells>& lines) {
 
 void TableWriter::Finish(const std::vector<std::string>& notes) {
   if (form_ == OutputForm::kJson) sink_(Dump(array_, 2) + "\n");
-  if (form_ == OutputForm::kMarkdown && !notes.empty()) {
-    sink_(fmt::format("\n{}\n", fmt::join(notes, "\n")));
+  if (form_ != OutputForm::kMarkdown || notes.empty()) return;
+  std::string below = "\n";
+  for (const std::string& note : notes) {
+    for (const std::string& line : WrapToColumns(note, kNoteColumns, 2)) below += line + "\n";
   }
+  sink_(below);
 }
 
 }  // namespace kvant::tools

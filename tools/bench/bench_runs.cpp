@@ -29,13 +29,15 @@ Status CheckLogits(std::span<const float> logits) {
 }
 
 Result<BenchModel> Open(const BenchOptions& options, const std::string& path,
-                        const std::string& name) {
+                        const std::string& name, MapUse map) {
   BenchModel out;
   const auto start = Clock::now();
-  KVANT_ASSIGN(out.model, Model::Open(path, options.loading.Options()));
+  ModelOptions loading = options.loading.Options();
+  loading.access = map == MapUse::kMapped ? FileAccess::kMap : FileAccess::kRead;
+  KVANT_ASSIGN(out.model, Model::Open(path, loading));
   out.load_seconds = SecondsSince(start);
   out.name = name;
-  out.mapped = !options.loading.no_mmap;
+  out.mapped = map == MapUse::kMapped;
   return out;
 }
 
@@ -50,11 +52,13 @@ std::vector<TokenId> Draw(int64_t count, int32_t vocab, uint64_t seed) {
 
 }  // namespace
 
-Result<BenchModel> OpenBenchModel(const BenchOptions& options, const std::string& path) {
-  return Open(options, path, path);
+Result<BenchModel> OpenBenchModel(const BenchOptions& options, const std::string& path,
+                                  MapUse map) {
+  return Open(options, path, path, map);
 }
 
-Result<BenchModel> MakeBenchModel(const BenchOptions& options, const SyntheticModel& synthetic) {
+Result<BenchModel> MakeBenchModel(const BenchOptions& options, const SyntheticModel& synthetic,
+                                  MapUse map) {
   const uint64_t bytes = SyntheticBytes(synthetic);
   const uint64_t available = AvailableMemory();
   if (bytes > available) {
@@ -63,7 +67,7 @@ Result<BenchModel> MakeBenchModel(const BenchOptions& options, const SyntheticMo
   }
   KVANT_ASSIGN(const MemoryFile file, MemoryFile::Create("kvant-synthetic"));
   KVANT_TRY(WriteSynthetic(synthetic, file.path(), DefaultThreadCount()));
-  return Open(options, file.path(), synthetic.Name());
+  return Open(options, file.path(), synthetic.Name(), map);
 }
 
 SourceInput RandomSource(const Model& model, int64_t positions, uint64_t seed) {

@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "tools/bench/bench_machine.h"
+#include "tools/bench/speed_table.h"
 #include "tools/options/json.h"
 #include "tools/options/model_facts.h"
 
@@ -116,7 +117,7 @@ class LimitCache {
 class SpeedBench {
  public:
   SpeedBench(const BenchOptions& options, const BenchModel& model, BenchReport& report)
-      : options_(options), model_(model), report_(report), limits_(*model.model) {}
+      : options_(options), model_(model), report_(report), table_(options), limits_(*model.model) {}
 
   Status RunAll() {
     for (const int64_t chunk : options_.chunks) {
@@ -243,21 +244,13 @@ class SpeedBench {
   Status AddRow(const SessionOptions& session, const SpeedResult& result) {
     Json row = ModelFields(model_, session);
     AddTimes(result, row);
-    std::string bound_text;
-    std::string share_text;
+    report_.Note(SpeedTable::Common(row));
     if (!options_.no_bounds) {
       KVANT_TRY(AddBound(session, result, row));
-      bound_text = fmt::format("{:.2f}", row["bound_ts"].get<double>());
-      share_text = fmt::format("{:.1f} % {}", 100 * row["bound_fraction"].get<double>(),
-                               row["bound_kind"].get<std::string>());
+      const std::string explanation = table_.Explanation();
+      if (!explanation.empty()) report_.Note(explanation);
     }
-    report_.AddRow(
-        row, {{row["model_type"], SizeText(row["model_size"].get<uint64_t>()),
-               CountText(row["model_n_params"].get<uint64_t>()), row["isa"],
-               std::to_string(session.threads), row["type_k"], row["type_v"], TestName(result.test),
-               fmt::format("{:.2f} ± {:.2f}", row["avg_ts"].get<double>(),
-                           row["stddev_ts"].get<double>()),
-               bound_text, share_text}});
+    report_.AddRow(row, {table_.Cells(row, TestName(result.test))});
     return {};
   }
 
@@ -319,11 +312,10 @@ class SpeedBench {
     const ComputeLimits& compute = limits_.compute(session.threads);
     row["limit_clock_ghz"] = compute.clock_hz * 1e-9;
     report_.Note(fmt::format(
-        "limits of {} on {}: weights {:.1f} GB/s; int8 {:.0f}, int16 {:.0f}, float {:.0f} "
+        "limits of {}: weights {:.1f} GB/s; int8 {:.0f}, int16 {:.0f}, float {:.0f} "
         "GMAC/s ({:.1f}, {:.1f}, {:.1f} per cycle and thread, {:.2f} GHz)",
-        Counted(session.threads, "thread"), model_.name, limits.weights_per_second * 1e-9,
-        limits.int8 * 1e-9, limits.int16 * 1e-9, limits.float32 * 1e-9,
-        compute.PerCycle(limits.int8, session.threads),
+        Counted(session.threads, "thread"), limits.weights_per_second * 1e-9, limits.int8 * 1e-9,
+        limits.int16 * 1e-9, limits.float32 * 1e-9, compute.PerCycle(limits.int8, session.threads),
         compute.PerCycle(limits.int16, session.threads),
         compute.PerCycle(limits.float32, session.threads), compute.clock_hz * 1e-9));
     return {};
@@ -332,6 +324,7 @@ class SpeedBench {
   const BenchOptions& options_;
   const BenchModel& model_;
   BenchReport& report_;
+  SpeedTable table_;
   LimitCache limits_;
 };
 
@@ -355,12 +348,6 @@ double Median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-std::vector<MarkdownColumn> SpeedColumns() {
-  return {{"model", 22},  {"size", 10},     {"params", 8}, {"isa", 11},
-          {"threads", 7}, {"type_k", 6},    {"type_v", 6}, {"test", 20},
-          {"t/s", 18},    {"bound t/s", 9}, {"share", 14}};
-}
-
 Json ModelFields(const BenchModel& model, const SessionOptions& options) {
   const ModelFacts facts = GatherFacts(model.model->file());
   Json out = BuildFields();
@@ -381,13 +368,19 @@ Json ModelFields(const BenchModel& model, const SessionOptions& options) {
   out["type_k"] = LlamaKvTypeName(options.k_type);
   out["type_v"] = LlamaKvTypeName(options.v_type);
   out["n_gpu_layers"] = 0;
+  out["n_cpu_moe"] = 0;
   out["split_mode"] = "none";
   out["main_gpu"] = 0;
   out["no_kv_offload"] = false;
   out["flash_attn"] = true;
+  out["devices"] = "none";
   out["tensor_split"] = "0.00";
+  out["tensor_buft_overrides"] = "none";
   out["use_mmap"] = model.mapped;
+  out["use_direct_io"] = false;
   out["embeddings"] = false;
+  out["no_op_offload"] = 0;
+  out["no_host"] = false;
   return out;
 }
 

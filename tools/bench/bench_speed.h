@@ -24,9 +24,13 @@ struct BenchModel {
   double load_seconds = 0;
 };
 
+// How the file of a model is read.
+enum class MapUse : uint8_t { kRead, kMapped };
+
 // Opens the model at a path, or makes the synthetic one. kOutOfMemory where it does not fit.
-Result<BenchModel> OpenBenchModel(const BenchOptions& options, const std::string& path);
-Result<BenchModel> MakeBenchModel(const BenchOptions& options, const SyntheticModel& synthetic);
+Result<BenchModel> OpenBenchModel(const BenchOptions& options, const std::string& path, MapUse map);
+Result<BenchModel> MakeBenchModel(const BenchOptions& options, const SyntheticModel& synthetic,
+                                  MapUse map);
 
 // kOutOfMemory, with the bytes needed and free, unless the cache for this number of positions in
 // all and the buffers fit into free memory.
@@ -85,9 +89,6 @@ Result<SpeedTimes> RunBeams(Runner& runner, std::span<const TokenId> prompt, con
 
 // kvant bench MODEL: all tests of one model.
 Status BenchSpeed(const BenchOptions& options, const BenchModel& model, BenchReport& report);
-
-// The table's columns in md.
-std::vector<MarkdownColumn> SpeedColumns();
 
 // The fields about model and session that rows of every kind have, as in llama-bench.
 Json ModelFields(const BenchModel& model, const SessionOptions& options);

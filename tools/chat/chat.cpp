@@ -19,6 +19,12 @@ namespace {
 
 constexpr const char* kOwnModel = "dialogue";
 
+constexpr const char* kChatCommon[] = {
+    "--system-prompt", "--prompt",  "--single-turn", "--load",  "--reasoning", "--chat-template",
+    "--context-shift", "--predict", "--stop",        "--temp",  "--tools",     "--top-k",
+    "--top-p",         "--seed",    "--draft",       "--stats", "--quiet",     "--threads",
+    "--ctx-size",      "--kv-type", "--help"};
+
 constexpr HelpText kChatHelp = {
     "[MODEL] [OPTIONS]",
     "Talks with a model. Without MODEL it takes the small one that comes with kvant, which adds\n"
@@ -36,6 +42,7 @@ constexpr HelpText kChatHelp = {
     "  kvant chat model.gguf -p \"Why is the sky blue?\" --single-turn > answer.txt\n"
     "  printf 'Hello\\nWhat did I just say?\\n' | kvant chat model.gguf --temp 0 --stats\n"
     "  kvant chat model.gguf --chat-template chatml --reasoning hide --context-shift -c 4096\n",
+    kChatCommon,
 };
 
 // Whether the editor can be used here.
@@ -65,14 +72,21 @@ Result<std::unique_ptr<Conversation>> OpenChat(const OptionList& list,
   ConversationOptions wanted;
   wanted.sampling = options.sampling.Options();
   wanted.max_tokens = options.max_tokens;
-  for (const std::string& text : options.stop_texts) {
-    wanted.stop_texts.push_back(options.prompt.escape ? Unescape(text) : text);
+  if (options.prompt.escape) {
+    for (std::string& text : options.stop_texts) text = Unescape(text);
   }
+  wanted.stop_texts = options.stop_texts;
   wanted.ignore_eos = options.ignore_eos;
+  KVANT_ASSIGN(wanted.grammar, options.grammar.Make(model->tokenizer()));
   wanted.context_shift = options.context_shift;
   wanted.beams = options.beams;
   wanted.cancel = &CancelFlag();
-  if (options.reasoning == ReasoningUse::kOff) wanted.render.enable_thinking = false;
+  KVANT_ASSIGN(const SessionOptions resolved, ResolveOptions(*model, session_options));
+  KVANT_ASSIGN(wanted.draft, options.draft.Make(options.model, resolved, model->vocab_size()));
+  wanted.draft_tokens = options.draft.tokens;
+  KVANT_ASSIGN(wanted.render, options.conversation.Render());
+  KVANT_ASSIGN(wanted.render.tools, options.tools.Read());
+  wanted.tool_choice = ToolChoice::Of(options.tools.choice);
   KVANT_ASSIGN(auto conversation,
                Conversation::Create(model, open, std::move(chat_template), std::move(wanted)));
   KVANT_ASSIGN(const std::string system_text, options.conversation.System());

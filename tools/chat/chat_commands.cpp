@@ -1,5 +1,6 @@
 // The commands of a talk: what each does, and how a line that begins with a slash is read.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <charconv>
@@ -11,13 +12,15 @@
 #include "base/result.h"
 #include "tools/chat/chat_talk.h"
 #include "tools/options/groups/text_group.h"
+#include "tools/options/model_facts.h"
 #include "tools/options/nearest_word.h"
 
 namespace kvant::tools {
 namespace {
 
 constexpr int64_t kTalkBeamsMax = 64;
-constexpr size_t kHelpIndent = 16;
+constexpr size_t kHelpIndent = 20;
+constexpr size_t kShowIndent = 10;
 
 std::string_view Trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\r\n");
@@ -48,9 +51,15 @@ std::span<const ChatTalk::Command> ChatTalk::Commands() {
               &ChatTalk::Save},
       Command{"/load", "FILE", "Go on with a saved conversation", &ChatTalk::Load},
       Command{"/stats", "", "Show tokens and speeds as a line of JSON", &ChatTalk::Stats},
+      Command{"/set", "[NAME VALUE]",
+              "Change a setting: temp, top-p, seed, predict, stop, word-wrap ...", &ChatTalk::Set},
+      Command{"/show", "", "Show model, context, system message and settings",
+              &ChatTalk::ShowState},
       Command{"/beams", "N", "Answer with the best of N texts that are followed at once; 1 is off",
               &ChatTalk::Beams},
+      Command{"/clear", "", "Begin a new conversation, as /reset", &ChatTalk::Reset},
       Command{"/exit", "", "End the program", &ChatTalk::Exit},
+      Command{"/bye", "", "End the program, as /exit", &ChatTalk::Exit},
   };
   return kRows;
 }
@@ -87,6 +96,7 @@ Status ChatTalk::Help(const std::string& /*argument*/) {
   if (terminal_) {
     ShowLine("Enter sends; Alt+Enter, Ctrl+J or a backslash before Enter begins another line.");
     ShowLine("Ctrl+C stops an answer, Ctrl+D ends the program, Tab completes commands and files.");
+    ShowLine("Ctrl+Z stops the program, and the shell's fg goes on with it.");
   }
   return {};
 }
@@ -119,7 +129,12 @@ Status ChatTalk::Edit(const std::string& argument) {
     return MakeError(ErrorCode::kInvalid, "there is no message to change");
   }
   if (argument.empty() && !terminal_) return NeedArgument(argument, "/edit TEXT");
-  const std::string before = conversation_->Undo().value_or("");
+  std::string before = conversation_->Undo().value_or("");
+  // A file that was read for the message stays before it.
+  if (before == Joined(said_with_, said_)) {
+    attached_ = attached_.empty() ? said_with_ : Joined(said_with_, attached_);
+    before = said_;
+  }
   if (!argument.empty()) return Say(argument);
   initial_ = before;
   return {};
@@ -183,10 +198,53 @@ Status ChatTalk::Beams(const std::string& argument) {
     return MakeError(ErrorCode::kInvalid, "expected a number from 1 to {}, found '{}'",
                      kTalkBeamsMax, argument);
   }
-  if (beams > 1 && !options_.stop_texts.empty()) {
+  if (beams > 1 && !settings_.stop_texts.empty()) {
     return MakeError(ErrorCode::kInvalid, "not possible together with --stop");
   }
   return conversation_->SetBeams(beams);
+}
+
+// "temp 0.5"; ollama's "parameter temperature 0.5" says the same.
+Status ChatTalk::Set(const std::string& argument) {
+  constexpr std::string_view kFirst = "parameter ";
+  std::string_view rest = argument;
+  if (rest.starts_with(kFirst)) rest = Trimmed(rest.substr(kFirst.size()));
+  const size_t blank = std::min(rest.find_first_of(" \t\n"), rest.size());
+  const std::string value(Trimmed(rest.substr(blank)));
+  if (rest.empty()) {
+    ShowLine(fmt::format("{}", fmt::join(TalkSettings::Names(), ", ")));
+    return {};
+  }
+  KVANT_TRY(NeedArgument(value, "/set NAME VALUE"));
+  TalkSettings next = settings_;
+  KVANT_TRY(next.Set(rest.substr(0, blank), value));
+  KVANT_TRY(conversation_->SetEnds(next.max_tokens, next.stop_texts));
+  const Status sampling = conversation_->SetSampling(next.sampling.Options());
+  if (!sampling.ok()) {
+    KVANT_TRY(conversation_->SetEnds(settings_.max_tokens, settings_.stop_texts));
+    return sampling;
+  }
+  std::optional<bool> thinking;
+  if (next.reasoning == ReasoningUse::kOff) thinking = false;
+  conversation_->SetThinking(thinking);
+  settings_ = std::move(next);
+  if (terminal_) ShowLine(settings_.Text());
+  return {};
+}
+
+Status ChatTalk::ShowState(const std::string& /*argument*/) {
+  const Conversation& talk = *conversation_;
+  const formats::GgufFile& file = talk.model().file();
+  ShowLine(fmt::format("model     {} ({})", file.path(), GatherFacts(file).description),
+           kShowIndent);
+  ShowLine(fmt::format("context   {} of {}, {}", talk.held_tokens(),
+                       Counted(talk.context(), "token"), Counted(talk.entries().size(), "message")),
+           kShowIndent);
+  ShowLine("system    " + (talk.system().empty() ? "none" : talk.system()), kShowIndent);
+  ShowLine("settings  " + settings_.Text(), kShowIndent);
+  if (talk.beams() > 1) ShowLine(fmt::format("beams     {}", talk.beams()));
+  if (options_.draft.model.has_value()) ShowLine("draft     " + *options_.draft.model);
+  return {};
 }
 
 Status ChatTalk::Exit(const std::string& /*argument*/) {
@@ -208,6 +266,14 @@ Completion ChatTalk::Complete(std::string_view before_cursor) const {
     return out;
   }
   const std::string_view name = before_cursor.substr(0, blank);
+  if (name == "/set") {
+    out.begin = blank + 1;
+    for (const std::string& setting : TalkSettings::Names()) {
+      if (setting.starts_with(before_cursor.substr(out.begin)))
+        out.candidates.push_back(setting + " ");
+    }
+    return out;
+  }
   if (name != "/read" && name != "/save" && name != "/load") return out;
   out.begin = blank + 1;
   const std::string typed(before_cursor.substr(out.begin));

@@ -68,8 +68,10 @@ std::string GaugeText(int64_t tokens, int64_t context) {
 }
 
 // Why an answer ended where it should not have; "" where it should.
-std::string EarlyEndNote(FinishReason reason, int64_t context) {
+std::string EarlyEndNote(FinishReason reason, int64_t context, bool has_grammar) {
   switch (reason) {
+    case FinishReason::kLength:
+      return has_grammar ? "-n ends the answer before its grammar does" : "";
     case FinishReason::kContext:
       return fmt::format("the context of {} is full: the answer ends here",
                          Counted(context, "token"));
@@ -89,14 +91,19 @@ ChatTalk::ChatTalk(const ChatOptions& options, std::unique_ptr<Conversation> con
     : options_(options),
       conversation_(std::move(conversation)),
       out_(out),
-      progress_(options.quiet ? StatusUse::kHidden : StatusUse::kShown) {}
+      progress_(options.quiet ? StatusUse::kHidden : StatusUse::kShown),
+      settings_{.sampling = options.sampling,
+                .max_tokens = options.max_tokens,
+                .stop_texts = options.stop_texts,
+                .reasoning = options.conversation.reasoning.value_or(ReasoningUse::kHide),
+                .word_wrap = !options.no_word_wrap} {}
 
 // ---- The two ways of talking --------------------------------------------------------------------
 
 int ChatTalk::OnTerminal(const std::string& model_name, const std::optional<std::string>& first) {
   terminal_ = true;
   colours_ = WantsColours();
-  reasoning_ = options_.reasoning.value_or(ReasoningUse::kShow);
+  settings_.reasoning = options_.conversation.reasoning.value_or(ReasoningUse::kShow);
   history_ = std::make_unique<InputHistory>(HistoryPath());
   editor_ = std::make_unique<LineEditor>(
       STDIN_FILENO, STDOUT_FILENO, history_.get(),
@@ -120,7 +127,7 @@ int ChatTalk::OnTerminal(const std::string& model_name, const std::optional<std:
         if (text.empty()) ShowLine("Ctrl+D or /exit ends the program");
         continue;
       case LineEditor::End::kEndOfInput: return kExitDone;
-      case LineEditor::End::kHungUp: return CancelFlag().load() ? SignalExitCode() : kExitDone;
+      case LineEditor::End::kHungUp: return HangUpExitCode();
     }
     history_->Add(text);
     TakeText(text);
@@ -134,12 +141,14 @@ void ChatTalk::TakeText(const std::string& text) {
   if (text.find_first_not_of(" \t\n") == std::string::npos) return;
   const Status status = command ? Obey(text) : Say(text.starts_with("//") ? text.substr(1) : text);
   if (!status.ok()) Tell(status.error());
+  if (!status.ok() && !command && HasUnanswered() && !end_.has_value()) {
+    ShowLine("the message is kept: /regen answers it, /edit changes it");
+  }
   if (options_.single_turn && turns_ > 0 && !end_.has_value()) end_ = kExitDone;
   if (out_.failed()) end_ = out_.Finish(kExitDone);
 }
 
 int ChatTalk::OnLines(const std::optional<std::string>& first) {
-  reasoning_ = options_.reasoning.value_or(ReasoningUse::kHide);
   std::optional<std::string> text = first;
   while (true) {
     if (!text.has_value()) {
@@ -192,22 +201,101 @@ Result<std::optional<std::string>> ChatTalk::ReadTurn() {
 
 // ---- Answers ------------------------------------------------------------------------------------
 
+// A message that got no answer stays, for /regen and /edit, until another one takes its place.
 Status ChatTalk::Say(std::string text) {
-  std::string message = AsUtf8(text);
-  if (!attached_.empty()) message = AsUtf8(std::exchange(attached_, "")) + "\n" + message;
-  conversation_->AddUser(message);
-  const Status status = Answer();
-  // A message without an answer is none; the history has it.
+  if (HasUnanswered()) conversation_->Undo();
+  said_ = AsUtf8(text);
+  said_with_ = AsUtf8(std::exchange(attached_, ""));
+  conversation_->AddUser(Joined(said_with_, said_));
+  return Answer();
+}
+
+std::string ChatTalk::Joined(const std::string& front, const std::string& text) {
+  return front.empty() ? text : front + "\n" + text;
+}
+
+bool ChatTalk::HasUnanswered() const {
   const auto& entries = conversation_->entries();
-  if (!entries.empty() && entries.back().message.role == "user") conversation_->Undo();
+  if (entries.empty()) return false;
+  const std::string& role = entries.back().message.role;
+  return role == "user" || role == "tool";
+}
+
+// A call that was asked for is asked for once: an answer to its result may be content.
+Status ChatTalk::Answer() {
+  using Kind = ToolChoice::Kind;
+  const ToolChoice choice = conversation_->tool_choice();
+  const bool is_asked_for = choice.kind == Kind::kRequired || choice.kind == Kind::kNamed;
+  const Status status = AnswerWithResults();
+  if (is_asked_for) KVANT_TRY(conversation_->SetToolChoice(choice));
   return status;
 }
 
-Status ChatTalk::Answer() {
+// Answers, and goes on with the results of calls until an answer has none.
+Status ChatTalk::AnswerWithResults() {
+  do {
+    KVANT_TRY(AnswerTurn());
+    const bool goes_on = !last_.calls.empty() && last_.calls.back().is_complete &&
+                         last_.finish_reason != FinishReason::kCancelled && !options_.single_turn;
+    if (!goes_on || end_.has_value() || out_.failed()) return {};
+    KVANT_TRY(AnswerCalls());
+    if (conversation_->tool_choice().kind != ToolChoice::Kind::kAuto) {
+      KVANT_TRY(conversation_->SetToolChoice({}));
+    }
+  } while (HasUnanswered());
+  return {};
+}
+
+// Asks for the result of each call. Nothing is added where one is not given.
+Status ChatTalk::AnswerCalls() {
+  std::vector<ChatMessage> results;
+  for (const ToolCall& call : last_.calls) {
+    if (!call.is_complete) continue;
+    KVANT_ASSIGN(const auto text, ReadResult(call));
+    if (!text.has_value()) {
+      ShowLine("[the calls have no results; /undo takes the message back]");
+      return {};
+    }
+    const Json members = {{"tool_call_id", call.id}, {"name", call.name}};
+    results.push_back(
+        {.role = "tool", .content = AsUtf8(*text), .reasoning = {}, .members = Dump(members)});
+  }
+  for (ChatMessage& result : results) KVANT_TRY(conversation_->Add(std::move(result)));
+  return {};
+}
+
+Result<std::optional<std::string>> ChatTalk::ReadResult(const ToolCall& call) {
+  if (!terminal_) return ReadTurn();
+  std::string text;
+  const std::string prompt = fmt::format("result of {}> ", Visible(call.name));
+  const auto end = editor_->ReadText({.text = prompt}, "", &text);
+  if (end == LineEditor::End::kInterrupted) TakeSignal();
+  if (end != LineEditor::End::kText) return std::optional<std::string>();
+  return std::optional(text);
+}
+
+// A call on a line of JSON, or on a terminal with a line for each argument.
+void ChatTalk::ShowCall(const ToolCall& call) {
+  if (!call.is_complete) {
+    Note(fmt::format("the call of {} is not complete: {}", Visible(call.name),
+                     Visible(call.arguments)));
+  } else if (!terminal_) {
+    out_.Write(CallLine(call));
+  } else {
+    const Json arguments = Json::parse(call.arguments, nullptr, false);
+    ShowLine("call of " + call.name);
+    for (const auto& [key, value] : arguments.items()) {
+      const std::string text = value.is_string() ? value.get<std::string>() : Dump(value);
+      ShowLine(fmt::format("  {}: {}", key, text), 4);
+    }
+  }
+}
+
+Status ChatTalk::AnswerTurn() {
   auto report = AnswerOnce();
   while (terminal_ && !report.ok() && report.error().code == ErrorCode::kContextFull) {
     if (!AskToForget(report.error())) {
-      ShowLine("[not sent]");
+      ShowLine("[not sent; /edit changes the message]");
       return {};
     }
     KVANT_ASSIGN(const int64_t forgotten, conversation_->Forget());
@@ -235,11 +323,18 @@ bool ChatTalk::AskToForget(const Error& error) {
 Result<AnswerReport> ChatTalk::AnswerOnce() {
   part_.reset();
   line_open_ = false;
+  wrap_.BeginRow();
   AnswerSink sink;
   sink.take = [this](AnswerPart part, std::string_view text) { return Show(part, text); };
   sink.progress = [this](int64_t done, int64_t tokens) {
     progress_.Set(fmt::format("prefill {} of {} tokens", done, tokens));
     return true;
+  };
+  sink.call = [this](const ToolEvent& event) {
+    if (event.kind == ToolEvent::Kind::kCallBegin) {
+      progress_.Set(fmt::format("calling {}", Visible(event.text)));
+    }
+    return !out_.failed();
   };
   auto report = conversation_->Answer(sink);
   progress_.Clear();
@@ -248,7 +343,7 @@ Result<AnswerReport> ChatTalk::AnswerOnce() {
 
 bool ChatTalk::Show(AnswerPart part, std::string_view text) {
   progress_.Clear();
-  if (part == AnswerPart::kReasoning && reasoning_ != ReasoningUse::kShow) {
+  if (part == AnswerPart::kReasoning && settings_.reasoning != ReasoningUse::kShow) {
     if (part_ != part) progress_.Set("thinking");
     return !out_.failed();
   }
@@ -262,21 +357,27 @@ bool ChatTalk::Show(AnswerPart part, std::string_view text) {
     if (colours_) front += part == AnswerPart::kReasoning ? kDimStyle : kPlainStyle;
     part_ = part;
     if (!front.empty() && !out_.Write(front)) return false;
+    wrap_.BeginRow();
   }
-  line_open_ = !text.ends_with('\n');
-  return out_.Write(terminal_ ? ForTerminal(text) : std::string(text));
+  std::string shown = terminal_ ? ForTerminal(text) : std::string(text);
+  if (terminal_ && settings_.word_wrap) shown = wrap_.Push(shown, TalkColumns() - 1);
+  line_open_ = !shown.ends_with('\n');
+  return out_.Write(shown);
 }
 
 // The end of what is shown of an answer, on any way of talking.
 void ChatTalk::EndAnswer(const AnswerReport& report) {
   if (colours_ && part_ == AnswerPart::kReasoning) out_.Write(kPlainStyle);
   const bool none = report.finish_reason == FinishReason::kCancelled && !part_.has_value();
-  if ((line_open_ || !part_.has_value()) && !none) out_.Write("\n");
+  const bool only_calls = !part_.has_value() && !report.calls.empty();
+  if ((line_open_ || !part_.has_value()) && !none && !only_calls) out_.Write("\n");
+  for (const ToolCall& call : report.calls) ShowCall(call);
   if (report.forgotten_messages > 0 && !options_.quiet) {
     Note(fmt::format("the context is full: {} at the beginning left out from now on",
                      Counted(report.forgotten_messages, "message")));
   }
-  const std::string note = EarlyEndNote(report.finish_reason, conversation_->context());
+  const std::string note = EarlyEndNote(report.finish_reason, conversation_->context(),
+                                        conversation_->grammar() != nullptr);
   if (!note.empty()) Note(note);
 }
 
@@ -295,7 +396,9 @@ void ChatTalk::After(const AnswerReport& report) {
     return;
   }
   TakeSignal();
-  ShowLine(report.generated_tokens > 0 ? "[stopped]" : "[stopped before the answer]");
+  ShowLine(report.generated_tokens > 0
+               ? "[stopped]"
+               : "[stopped before the answer; /regen answers the message, /edit changes it]");
 }
 
 void ChatTalk::ShowGauge(const AnswerReport& report) {
@@ -333,23 +436,35 @@ void ChatTalk::Tell(const Error& error) {
     }
     return;
   }
-  Fail(error);
+  if (!StderrIsTerminal()) {
+    Fail(error);
+    return;
+  }
+  for (const std::string& line :
+       WrapToColumns(Visible("kvant: " + error.message), TalkColumns() - 1, 2)) {
+    WriteError(line + "\n");
+  }
 }
 
 Json ChatTalk::StatsJson() const {
-  return {{"turn", turns_},
-          {"messages", conversation_->entries().size()},
-          {"forgotten_messages", conversation_->forgotten()},
-          {"conversation_tokens", last_.conversation_tokens},
-          {"processed_tokens", last_.processed_tokens},
-          {"reused_tokens", last_.reused_tokens},
-          {"replayed_tokens", last_.replayed_tokens},
-          {"generated_tokens", last_.generated_tokens},
-          {"held_tokens", conversation_->held_tokens()},
-          {"context", conversation_->context()},
-          {"finish_reason", FinishReasonName(last_.finish_reason)},
-          {"prefill_seconds", RoundedToMicroseconds(last_.prefill_seconds)},
-          {"decode_seconds", RoundedToMicroseconds(last_.decode_seconds)}};
+  Json stats = {{"turn", turns_},
+                {"messages", conversation_->entries().size()},
+                {"forgotten_messages", conversation_->forgotten()},
+                {"conversation_tokens", last_.conversation_tokens},
+                {"processed_tokens", last_.processed_tokens},
+                {"reused_tokens", last_.reused_tokens},
+                {"replayed_tokens", last_.replayed_tokens},
+                {"generated_tokens", last_.generated_tokens},
+                {"held_tokens", conversation_->held_tokens()},
+                {"context", conversation_->context()},
+                {"finish_reason", FinishReasonName(last_.finish_reason)},
+                {"prefill_seconds", RoundedToMicroseconds(last_.prefill_seconds)},
+                {"decode_seconds", RoundedToMicroseconds(last_.decode_seconds)}};
+  if (options_.draft.model.has_value()) {
+    stats["drafted_tokens"] = last_.drafted_tokens;
+    stats["accepted_tokens"] = last_.accepted_tokens;
+  }
+  return stats;
 }
 
 }  // namespace kvant::tools

@@ -15,9 +15,11 @@
 #include "base/result.h"
 #include "kvant/conversation.h"
 #include "tools/chat/chat_options.h"
+#include "tools/chat/chat_settings.h"
 #include "tools/options/json.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/line_editor.h"
+#include "tools/terminal/word_wrap.h"
 
 namespace kvant::tools {
 
@@ -45,10 +47,18 @@ class ChatTalk {
   Status Obey(const std::string& line);
   Status Say(std::string text);
   Status Answer();
+  Status AnswerTurn();
+  bool HasUnanswered() const;
+  // A message with the text that /read has put before it, if any.
+  static std::string Joined(const std::string& front, const std::string& text);
   Result<AnswerReport> AnswerOnce();
   void After(const AnswerReport& report);
   void EndAnswer(const AnswerReport& report);
   bool Show(AnswerPart part, std::string_view text);
+  void ShowCall(const ToolCall& call);
+  Status AnswerCalls();
+  Status AnswerWithResults();
+  Result<std::optional<std::string>> ReadResult(const ToolCall& call);
   void ShowGauge(const AnswerReport& report);
   // `indent` is that of the lines behind the first one, where the line is broken.
   void ShowLine(std::string_view line, size_t indent = 0);
@@ -70,6 +80,8 @@ class ChatTalk {
   Status Load(const std::string& argument);
   Status Stats(const std::string& argument);
   Status Beams(const std::string& argument);
+  Status Set(const std::string& argument);
+  Status ShowState(const std::string& argument);
   Status Exit(const std::string& argument);
 
   const ChatOptions& options_;
@@ -78,12 +90,16 @@ class ChatTalk {
   StatusLine progress_;
   bool terminal_ = false;
   bool colours_ = false;
-  ReasoningUse reasoning_ = ReasoningUse::kHide;
+  TalkSettings settings_;
+  WordWrap wrap_;
   std::unique_ptr<InputHistory> history_;
   std::unique_ptr<LineEditor> editor_;
   std::string initial_;   // what the next text begins as, on a terminal
   std::string attached_;  // by /read, for the next message
-  std::string bytes_;     // of standard input, behind the last line that was taken
+  // The last message as it was typed, and what /read has put before it.
+  std::string said_;
+  std::string said_with_;
+  std::string bytes_;  // of standard input, behind the last line that was taken
   bool input_ended_ = false;
   std::optional<int> end_;  // the exit code, once the talk is over
   // The part of the answer under way that was shown last.

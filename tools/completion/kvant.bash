@@ -4,15 +4,22 @@
 
 _kvant() {
   local program=${COMP_WORDS[0]} word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]}
-  local words
+  local before=${COMP_WORDS[COMP_CWORD - 1]} words
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
     words="$("$program" --list-commands 2>/dev/null) --help --version"
   elif [[ $word == -* ]]; then
     words=$("$program" "$command" --list-options 2>/dev/null)
+  elif [[ $before == -* ]]; then
+    words=$("$program" "$command" --list-values "$before" 2>/dev/null)
   else
-    return # file names, by the default of `complete` below
+    # An argument: the name of a model, or a file.
+    words=$("$program" "$command" --list-values "" 2>/dev/null)
+    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word"; compgen -f -- "$word")
+    compopt -o filenames 2>/dev/null
+    return
   fi
+  # Without words there are file names, by the default of `complete` below.
   mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
 }
 

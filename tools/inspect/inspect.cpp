@@ -150,6 +150,7 @@ int InspectCommand(CommandLine& line) {
   list.Flag("--json", &options.json, "Print one JSON object");
   options.model.AddPath(list);
   options.model.AddPre(list);
+  options.model.AddIgnoredKeys(list);
   options.session.Add(list, SessionUse::kPlan, "the length the model was trained for");
   AddIdleOptions(list);
   if (const auto code = line.Parse(list, kInspectHelp)) return *code;

@@ -193,8 +193,8 @@ int LogitsCommand(CommandLine& line) {
   list.Text("--source-tokens", &options.source_tokens, "IDS",
             "For models with an encoder: the source as token ids, which are taken as given");
   list.Text("--frames", &options.frames, "FILE.npy",
-            "For encoders that read sound, such as Whisper's: the features, float32 or float16 "
-            "[values of a frame, frames]");
+            "For encoders that read sound, such as Whisper's: the features, float32, float16 or "
+            "float64 [values of a frame, frames]; silence follows fewer frames");
   AddLanguageOptions(list, options.languages);
   options.text.Add(list, "Input", "text");
   list.Group("Output");

@@ -1,4 +1,4 @@
-// kvant convert: a Hugging Face folder becomes a GGUF file.
+// kvant convert: a folder of Hugging Face or CTranslate2 becomes a GGUF file.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,8 @@ namespace kvant::tools {
 namespace {
 
 constexpr const char* kDescription =
-    "Converts a Hugging Face folder (config.json, safetensors, tokenizer files) to a GGUF file.\n"
+    "Converts a Hugging Face folder (config.json, safetensors, tokenizer files) to a GGUF file,\n"
+    "or a CTranslate2 folder (model.bin) of Whisper or of a translator.\n"
     "Memory for one tensor is enough. A model that cannot be converted faithfully is refused\n"
     "with the reason. License, languages, tags, base models and datasets come from README.md,\n"
     "settings for sampling from generation_config.json.\n"
@@ -27,6 +28,7 @@ constexpr const char* kDescription =
     "  ";
 
 constexpr size_t kColumns = 96;
+constexpr size_t kClassColumn = 40;  // of the list of classes
 
 // The description with the models of all families, separated by commas.
 std::string Description() {
@@ -50,13 +52,23 @@ std::string Description() {
 
 constexpr const char* kExamples =
     "  kvant convert TinyLlama-1.1B-Chat-v1.0 tinyllama.gguf\n"
-    "  kvant convert Phi-3-mini-4k-instruct phi3-q8_0.gguf --type q8_0\n";
+    "  kvant convert Phi-3-mini-4k-instruct phi3-q8_0.gguf --type q8_0\n"
+    "  kvant convert faster-whisper-base whisper-base.gguf\n";
+
+int ListClasses() {
+  ResultStream out;
+  for (const convert::ConvertibleClass& known : convert::ConvertibleClasses()) {
+    out.Write(fmt::format("{:<{}} {}\n", known.name, kClassColumn, known.arch));
+  }
+  return out.Finish(kExitDone);
+}
 
 }  // namespace
 
 int ConvertCommand(CommandLine& line) {
   std::optional<std::string> type;
   std::optional<std::string> name;
+  bool list_classes = false;
   SessionGroup session;
   OptionList list;
   list.Group("Output");
@@ -66,9 +78,14 @@ int ConvertCommand(CommandLine& line) {
   list.Text("--name", &name, "NAME", "Name of the model in the file, general.name",
             "the one that README.md, config.json or the folder's name gives it");
   session.AddThreads(list);
+  list.Group("Information");
+  list.Flag("--list-classes", &list_classes,
+            "List Hugging Face's classes that can be converted, and the architectures that they "
+            "become");
   const std::string description = Description();
   const HelpText help = {"DIR OUT.gguf [OPTIONS]", description.c_str(), kExamples};
   if (const auto code = line.Parse(list, help)) return *code;
+  if (list_classes) return ListClasses();
   if (line.positionals().size() != 2) {
     return line.UsageError("expected a folder and the file to write");
   }

@@ -3,10 +3,13 @@
 
 #include <charconv>
 #include <chrono>
+#include <map>
+#include <utility>
 
 #include "base/counted.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "engine/limits.h"
 #include "engine/quantize/plan.h"
 #include "engine/quantize/quantize.h"
 #include "formats/gguf.h"
@@ -43,10 +46,11 @@ const char* QuantizeDescription() {
         "  bits         bits per weight, scales included\n"
         "  error        the squared error as a share of the matrix's sum of squares, both\n"
         "               weighted by importance; 0.01 is 1 %\n"
-        "  sensitivity  divergence of the output, in nats, per unit of a small error: typical\n"
-        "               for the role of the matrix, or measured (--calibrate)\n"
-        "  share        the matrix's part of the sum below the table, which estimates the mean\n"
-        "               divergence of the output\n";
+        "  sensitivity  divergence of the output, in nats, per unit of a small error, measured\n"
+        "  weight       in its place with --no-calibrate: typical for the role of the matrix,\n"
+        "               good for comparing matrices only\n"
+        "  share        the matrix's part of the sum over all; measured ones add up to about\n"
+        "               the mean divergence of the output\n";
     lines.pop_back();
     return lines;
   }();
@@ -157,6 +161,13 @@ Result<quantize::MetadataChange> ParseOverride(const std::string& text) {
 Result<const Recipe*> ParseType(const std::string& name) {
   if (name == "COPY" || name == "copy") return static_cast<const Recipe*>(nullptr);
   if (const Recipe* recipe = quantize::FindRecipe(name)) return recipe;
+  // llama-quantize's numbers.
+  uint32_t number = 0;
+  if (ParseNumber(name, &number)) {
+    for (const Recipe& recipe : quantize::AllRecipes()) {
+      if (recipe.file_type == number) return &recipe;
+    }
+  }
   std::vector<std::string> names{"COPY"};
   for (const Recipe& recipe : quantize::AllRecipes()) names.emplace_back(recipe.name);
   const std::string near = Nearest(name, names);
@@ -221,11 +232,26 @@ void ShowPlan(const quantize::QuantizePlan& plan, ResultStream& out) {
   }
 }
 
+// " (rows that do not fit: 180 IQ4_NL for Q2_K, 30 Q5_0 for Q4_K)", "" where all rows fit.
+std::string FallbackText(const quantize::QuantizePlan& plan) {
+  std::map<std::pair<std::string, std::string>, size_t> counts;
+  for (const auto& planned : plan.tensors) {
+    if (planned.wanted != nullptr) ++counts[{planned.wanted, planned.format->name}];
+  }
+  std::string text;
+  for (const auto& [types, count] : counts) {
+    text +=
+        fmt::format("{}{} {} for {}", text.empty() ? "" : ", ", count, types.second, types.first);
+  }
+  return text.empty() ? "" : fmt::format(" (rows that do not fit: {})", text);
+}
+
 std::string Total(const formats::GgufFile& file, const quantize::QuantizePlan& plan) {
   uint64_t before = 0;
   for (const auto& tensor : file.tensors()) before += tensor.size_bytes;
-  return fmt::format("{}, {} -> {}, {:.2f} bits per weight", Counted(plan.tensors.size(), "tensor"),
-                     SizeText(before), SizeText(plan.size_bytes()), plan.bits_per_weight());
+  return fmt::format("{}, {} -> {}, {:.2f} bits per weight{}",
+                     Counted(plan.tensors.size(), "tensor"), SizeText(before),
+                     SizeText(plan.size_bytes()), plan.bits_per_weight(), FallbackText(plan));
 }
 
 void NoteUnpacked(const formats::UnpackedTensors& unpacked) {
@@ -294,8 +320,23 @@ int QuantizeCommand(CommandLine& line) {
   QuantizeOptions options;
   OptionList list;
   options.Add(list);
+  std::vector<std::string> offered = ModelNames();
+  for (const Recipe& recipe : quantize::AllRecipes()) offered.emplace_back(recipe.name);
+  list.Values("", std::move(offered));
   if (const auto code = line.Parse(list, help)) return *code;
-  const size_t count = line.positionals().size();
+  std::vector<std::string> words = line.positionals();
+  // llama-quantize takes the number of threads as the last word.
+  int64_t threads = 0;
+  const size_t usual = options.by_size.Chooses() ? 2 : 3;
+  if (words.size() == usual + 1 && ParseNumber(words.back(), &threads)) {
+    if (threads < 1 || threads > kThreadsMax) {
+      return line.UsageError(fmt::format(
+          "threads: expected a whole number from 1 to {}, found '{}'", kThreadsMax, words.back()));
+    }
+    options.session.settings.options.threads = static_cast<int>(threads);
+    words.pop_back();
+  }
+  const size_t count = words.size();
   if (options.by_size.Chooses() && count != 2) {
     return line.UsageError(
         "expected the model and the file to write, and either TYPE or --size, --bits or --choice");
@@ -304,11 +345,10 @@ int QuantizeCommand(CommandLine& line) {
     return line.UsageError(
         "expected the model, the file to write and the type, or --size, --bits or --choice");
   }
-  const Status possible =
-      CheckOptions(options, count > 2 ? line.positionals()[2] : std::string(), list);
+  const Status possible = CheckOptions(options, count > 2 ? words[2] : std::string(), list);
   if (!possible.ok()) return Fail(possible.error());
   ResultStream out;
-  const Status status = Quantize(options, line.positionals(), out);
+  const Status status = Quantize(options, words, out);
   if (!status.ok()) return Fail(status.error());
   return out.Finish(kExitDone);
 }

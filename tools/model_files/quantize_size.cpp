@@ -1,10 +1,12 @@
 #include "tools/model_files/quantize_size.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 
 #include "base/counted.h"
 #include "base/output_file.h"
+#include "engine/quantize/calibration_text.h"
 #include "engine/quantize/recipe.h"
 #include "engine/quantize/type_speed.h"
 #include "formats/gguf_resplit.h"
@@ -27,10 +29,11 @@ void ShowSizePlan(const SizePlan& plan, ResultStream& out) {
   for (const SizedMatrix& matrix : plan.matrices) {
     widest = std::max(widest, Visible(matrix.measured.tensor->name).size());
   }
+  const bool measured = plan.calibration_tokens > 0;
   double total = 0;
   for (const SizedMatrix& matrix : plan.matrices) total += matrix.cost();
   out.Write(fmt::format("{:<{}}  {:<7}  {:>6}  {:>9}  {:>11}  {:>6}\n", "matrix", widest, "type",
-                        "bits", "error", "sensitivity", "share"));
+                        "bits", "error", measured ? "sensitivity" : "weight", "share"));
   for (const SizedMatrix& matrix : plan.matrices) {
     const auto& row = matrix.row();
     out.Write(fmt::format("{:<{}}  {:<7}  {:>6.3f}  {:>9.2e}  {:>11.4g}  {:>5.1f}%\n",
@@ -40,10 +43,13 @@ void ShowSizePlan(const SizePlan& plan, ResultStream& out) {
                           row.error, matrix.sensitivity,
                           total > 0 ? 100 * matrix.cost() / total : 0.0));
   }
-  out.Write(fmt::format("error {:.4g}, file of {} bytes\n", total, plan.file_bytes));
+  // Typical sensitivities tell which choice is better, and not how good it is.
+  const std::string divergence = measured
+                                     ? fmt::format("divergence about {:.4g} nats, by {} tokens; ",
+                                                   total, plan.calibration_tokens)
+                                     : "";
+  out.Write(fmt::format("{}file of {} bytes\n", divergence, plan.file_bytes));
 }
-
-constexpr int64_t kCalibrateTokens = 2048;
 
 // Types that llama.cpp reads.
 std::vector<const FormatTraits*> StandardFormats() {
@@ -56,6 +62,16 @@ std::vector<const FormatTraits*> StandardFormats() {
 
 std::vector<const FormatTraits*> WithoutImportance(std::vector<const FormatTraits*> formats) {
   std::erase_if(formats, [](const FormatTraits* format) { return format->needs_importance; });
+  return formats;
+}
+
+// Types of fewer bits lose much without importances, and more than a sum of errors foresees.
+constexpr double kLeastBitsWithoutImportance = 3;
+
+std::vector<const FormatTraits*> WithoutFewBits(std::vector<const FormatTraits*> formats) {
+  std::erase_if(formats, [](const FormatTraits* format) {
+    return format->bits_per_value() < kLeastBitsWithoutImportance;
+  });
   return formats;
 }
 
@@ -94,14 +110,17 @@ void SizeGroup::Add(OptionList& list) {
             "Choose the types with the least error that take at most N bits per weight", "");
   list.Text("--types", &types, "LIST",
             "Types to choose from, with commas, Q4_K,Q6_K; or standard: the types that llama.cpp "
-            "reads (default); or all: the types of ik_llama.cpp, too");
+            "reads (default); or all: the types of ik_llama.cpp, too. Without --imatrix both lack "
+            "types below 3 bits");
   list.Flag("--fastest", &fastest,
             "Leave out types that are slower on this machine than larger types");
-  list.Text(
-      "--calibrate", &calibrate, "TEXT",
-      "Run the model on this text to measure how much errors of each matrix change the output");
+  list.Text("--calibrate", &calibrate, "TEXT",
+            "Run the model on this text, in place of a built-in one, to measure how much errors of "
+            "each matrix change the output");
   list.Integer("--calibrate-tokens", &calibrate_tokens, {16, 1 << 20},
-               "Most tokens of the text to use", fmt::format("{}", kCalibrateTokens));
+               "Most tokens of the text to use", "what takes about a minute on two cores");
+  list.Flag("--no-calibrate", &no_calibrate,
+            "Measure nothing: take a table of what errors of matrices typically do");
   list.Text(
       "--save-choice", &save_choice, "FILE",
       "Write the chosen types to this file, a line for each matrix; works with --dry-run, too");
@@ -115,11 +134,13 @@ Status SizeGroup::Check(const OptionList& list) const {
     return MakeError(ErrorCode::kInvalid, "--size, --bits and --choice exclude each other");
   }
   if (size == 0 && !bits.has_value()) {
-    KVANT_TRY(
-        list.Need({"--types", "--fastest", "--calibrate", "--calibrate-tokens", "--save-choice"},
-                  "--size or --bits"));
+    KVANT_TRY(list.Need({"--types", "--fastest", "--calibrate", "--calibrate-tokens",
+                         "--no-calibrate", "--save-choice"},
+                        "--size or --bits"));
   }
-  if (!calibrate.has_value()) KVANT_TRY(list.Need({"--calibrate-tokens"}, "--calibrate"));
+  if (no_calibrate) {
+    KVANT_TRY(list.Exclude({"--calibrate", "--calibrate-tokens"}, "--no-calibrate"));
+  }
   return ways > 0 ? list.Exclude({"--pure"}, "types by size") : Status();
 }
 
@@ -148,12 +169,13 @@ Result<std::vector<const FormatTraits*>> SizeGroup::Formats(
   }
   if (plan_options.importance != nullptr) return formats;
   std::vector<const FormatTraits*> kept = WithoutImportance(formats);
+  if (!named) return WithoutFewBits(std::move(kept));
   if (kept.empty()) {
     return MakeError(ErrorCode::kInvalid, "--types: {} {} an importance matrix (--imatrix)", list,
                      formats.size() == 1 ? "needs" : "need");
   }
   const std::string dropped = NamesOfMissing(formats, kept);
-  if (named && !dropped.empty()) {
+  if (!dropped.empty()) {
     Note(fmt::format("--types: without an importance matrix (--imatrix), left out: {}", dropped));
   }
   return kept;
@@ -182,34 +204,50 @@ Result<SizePlan> SizeGroup::Measure(const formats::GgufFile& file,
   if (bits) request.bits = *bits;
   request.write = write;
   StatusLine progress(StatusUse::kShown);
-  const auto shows = [&progress](const char* what) {
-    return [&progress, what](std::string_view tensor, size_t done, size_t count) {
-      progress.Set(
-          fmt::format("measuring {}: matrix {} of {}, {}", what, done + 1, count, Visible(tensor)));
-      return NotInterrupted();
-    };
-  };
   request.measure.threads = write.threads;
   request.measure.non_finite = write.non_finite;
-  request.measure.on_progress = shows("errors");
-  request.measure.fallbacks = WithoutImportance(StandardFormats());
+  request.measure.on_progress = [&](std::string_view tensor, size_t done, size_t count) {
+    progress.Set(
+        fmt::format("measuring errors: matrix {} of {}, {}", done + 1, count, Visible(tensor)));
+    return NotInterrupted();
+  };
+  request.measure.fallbacks = WithoutFewBits(WithoutImportance(StandardFormats()));
   request.on_choosing = [&](double done) {
     progress.Set(fmt::format("choosing types: {:.0f} %", 100 * done));
     return NotInterrupted();
   };
   KVANT_ASSIGN(request.measure.formats, Formats(plan_options));
-  if (calibrate) {
-    quantize::SensitivityOptions& calibration = request.calibration.emplace();
-    KVANT_ASSIGN(calibration.text, ReadText(*calibrate));
-    calibration.tokens_max = calibrate_tokens.value_or(kCalibrateTokens);
-    calibration.threads = write.threads;
-    calibration.on_progress = shows("sensitivities");
-    calibration.cancel = &CancelFlag();
-  }
+  if (!no_calibrate) KVANT_TRY(Calibrate(progress, request));
   if (fastest) KVANT_TRY(DropSlow(write.threads, request.measure.formats));
   auto plan = quantize::PlanForSize(file, plan_options, request);
   progress.Clear();
   return plan;
+}
+
+Status SizeGroup::Calibrate(StatusLine& progress, quantize::SizeRequest& request) const {
+  quantize::SensitivityOptions& calibration = request.calibration.emplace();
+  const bool asked = calibrate.has_value() || calibrate_tokens.has_value();
+  if (!asked) request.calibrates = quantize::SizeRequest::Calibration::kUnasked;
+  calibration.text = quantize::kCalibrationText;
+  if (calibrate.has_value()) {
+    KVANT_ASSIGN(calibration.text, ReadText(*calibrate));
+  }
+  calibration.tokens_max = calibrate_tokens;
+  calibration.threads = request.write.threads;
+  calibration.cancel = &CancelFlag();
+  std::optional<std::chrono::steady_clock::time_point> begun;
+  calibration.on_progress = [&progress, begun](std::string_view tensor, double done) mutable {
+    if (!begun.has_value()) begun = std::chrono::steady_clock::now();
+    const double seconds = SecondsSince(*begun);
+    // The first percent says nothing of the rest yet.
+    constexpr double kLeastPart = 0.01;
+    const std::string left =
+        done < kLeastPart ? "" : fmt::format(", {:.0f} s left", seconds * (1 - done) / done);
+    progress.Set(
+        fmt::format("measuring sensitivities: {:.0f} %{}, {}", 100 * done, left, Visible(tensor)));
+    return NotInterrupted();
+  };
+  return {};
 }
 
 Status SizeGroup::CheckOutputs(const formats::GgufFile& file, const std::string& output,

@@ -22,6 +22,7 @@ struct SizeGroup {
   bool fastest = false;
   std::optional<std::string> calibrate;
   std::optional<int64_t> calibrate_tokens;
+  bool no_calibrate = false;
   std::optional<std::string> save_choice;
   std::optional<std::string> choice;
 
@@ -45,6 +46,7 @@ struct SizeGroup {
   Result<quantize::TypeChoice> ReadChoice(const formats::GgufFile& file) const;
   Result<std::vector<const quant::FormatTraits*>> Formats(
       const quantize::PlanOptions& plan_options) const;
+  Status Calibrate(StatusLine& progress, quantize::SizeRequest& request) const;
   Status DropSlow(int threads, std::vector<const quant::FormatTraits*>& formats) const;
   Result<quantize::SizePlan> Measure(const formats::GgufFile& file,
                                      const quantize::PlanOptions& plan_options,

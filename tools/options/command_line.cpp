@@ -7,25 +7,29 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <sstream>
 
 #include "base/result.h"
+#include "tools/options/help_text.h"
 #include "tools/options/llama_words.h"
 #include "tools/options/nearest_word.h"
+#include "tools/options/number_list.h"
 #include "tools/terminal/console.h"
 
 namespace kvant::tools {
 namespace {
 
-constexpr size_t kHelpColumns = 96;
-constexpr size_t kHelpIndent = 30;
-constexpr char kNoBreak = '\x1f';  // a blank where no line may end
-
-// Values that llama.cpp accepts after -fa; the option itself takes none in its older versions.
-bool IsFlashAttentionValue(const std::string& word) {
-  static constexpr const char* kValues[] = {"on", "off", "auto", "0", "1"};
-  return std::find(std::begin(kValues), std::end(kValues), word) != std::end(kValues);
+// Whether a word is a value that an option without effect may have in other programs, or a list of
+// such values: "on", "0,1".
+bool IsSwitchValue(const std::string& word) {
+  static constexpr const char* kValues[] = {"on", "off", "auto", "0", "1", "true", "false"};
+  const std::vector<std::string> parts = SplitList(word);
+  return std::all_of(parts.begin(), parts.end(), [](const std::string& part) {
+    return std::find(std::begin(kValues), std::end(kValues), part) != std::end(kValues);
+  });
 }
+
+// An option that is accepted without effect.
+bool IsIdle(const CLI::Option& option) { return option.get_group().empty(); }
 
 // The option that a word names, null for unknown ones and for plain arguments.
 const CLI::Option* FindOption(const CLI::App& app, const std::string& word) {
@@ -47,8 +51,6 @@ bool IsUnknownShort(const std::string& word) {
   if (word.size() < 3 || word[0] != '-' || word[1] == '-') return false;
   return std::string_view("0123456789+-.").find(word[2]) == std::string_view::npos;
 }
-
-bool TakesValue(const CLI::Option& option) { return option.get_items_expected_min() > 0; }
 
 // Whole numbers without an exponent, others in their shortest form.
 std::string NumberText(int64_t value) { return std::to_string(value); }
@@ -85,58 +87,6 @@ std::string LongName(const CLI::Option& option) {
   return "-" + option.get_snames().front();
 }
 
-// "-n, --predict, --n-predict N"
-std::string OptionHead(const CLI::Option& option) {
-  std::string head;
-  for (const std::string& name : option.get_snames()) head += ", -" + name;
-  for (const DashWord& word : DashWords()) {
-    if (option.check_name(word.name)) head += fmt::format(", {}", word.spelling);
-  }
-  for (const std::string& name : option.get_lnames()) head += ", --" + name;
-  head.erase(0, 2);
-  if (head.starts_with("--")) head = "    " + head;  // as wide as "-x, "
-  if (TakesValue(option)) head += " " + option.get_type_name();
-  return head;
-}
-
-// Lines of at most `width` columns, the following ones indented by `indent` spaces.
-std::string Wrap(std::string_view text, size_t width, size_t indent) {
-  std::string out;
-  size_t column = indent;
-  std::istringstream words{std::string(text)};
-  std::string word;
-  bool line_start = true;
-  while (words >> word) {
-    if (!line_start && column + 1 + word.size() > width) {
-      out += "\n" + std::string(indent, ' ');
-      column = indent;
-      line_start = true;
-    }
-    if (!line_start) out += " ";
-    column += word.size() + (line_start ? 0 : 1);
-    out += word;
-    line_start = false;
-  }
-  std::replace(out.begin(), out.end(), kNoBreak, ' ');
-  return out;
-}
-
-std::string OptionHelp(const CLI::Option& option) {
-  std::string line = "  " + OptionHead(option);
-  const size_t column = line.size();
-  std::string text = option.get_description();
-  if (!option.get_default_str().empty()) {
-    text += fmt::format(" (default:{}{})", kNoBreak, option.get_default_str());
-  }
-  if (column + 2 > kHelpIndent) {
-    line += "\n";
-    line.append(kHelpIndent, ' ');
-  } else {
-    line.append(kHelpIndent - column, ' ');
-  }
-  return line + Wrap(text, kHelpColumns, kHelpIndent) + "\n";
-}
-
 std::vector<std::string> OptionNames(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
@@ -169,6 +119,40 @@ std::string OptionList::Spelled(const std::string& name) const {
   if (typed == typed_.end()) return name;
   const bool is_long = typed->second.starts_with("--") || !name.starts_with("--");
   return is_long ? typed->second : fmt::format("{}, {}", typed->second, name);
+}
+
+void OptionList::Values(const std::string& name, std::vector<std::string> values) {
+  values_[name] = std::move(values);
+}
+
+std::vector<std::string> OptionList::ValuesOf(std::string_view word) const {
+  std::string typed(word);
+  ReplaceDashWord(typed);
+  const CLI::Option* const option = FindOption(*app_, typed);
+  if (const auto known = values_.find(option == nullptr ? typed : LongName(*option));
+      known != values_.end()) {
+    return known->second;
+  }
+  // "show|hide|off"
+  const std::string type = option == nullptr ? "" : option->get_type_name();
+  if (type.find('|') == std::string::npos) return {};
+  if (std::any_of(type.begin(), type.end(), [](char c) { return c >= 'A' && c <= 'Z'; })) return {};
+  return CLI::detail::split(type, '|');
+}
+
+std::vector<std::string> OptionList::Names() const { return OptionNames(*app_); }
+
+bool OptionList::Has(const std::string& name) const { return FindOption(*app_, name) != nullptr; }
+
+Status OptionList::Take(const std::string& name, const std::string& value) {
+  typed_[name] = name;
+  std::vector<std::string> words = {value, name};  // CLI11 takes them from the end
+  try {
+    app_->parse(words);
+  } catch (const CLI::Error& error) {
+    return MakeError(ErrorCode::kInvalid, "{}", error.what());
+  }
+  return {};
 }
 
 Status OptionList::Need(std::initializer_list<const char*> options, std::string_view what) const {
@@ -318,8 +302,14 @@ CommandLine::Words CommandLine::Normalize(OptionList& options) const {
     const bool dash_word = ReplaceDashWord(head);
     const bool attached = equals != std::string::npos && FindOption(app, head) != nullptr;
     if (dash_word && equals == std::string::npos) word = head;
-    out.help |= word == "-h" || word == "--help";
-    out.list_options |= word == "--list-options";
+    if (word == "-h" || word == "--help") out.shows = Shows::kBriefHelp;
+    if (word == "--help-all") out.shows = Shows::kHelp;
+    if (word == "--list-options") out.shows = Shows::kOptions;
+    if (word == "--list-values") {
+      out.shows = Shows::kValues;
+      out.values_of = i + 1 < arguments_.size() ? arguments_[i + 1] : "";
+      break;
+    }
     const bool unknown =
         dash_word ? FindOption(app, head) == nullptr : !attached && IsUnknownShort(word);
     if (unknown && out.unknown.empty()) out.unknown = arguments_[i];
@@ -332,6 +322,10 @@ CommandLine::Words CommandLine::Normalize(OptionList& options) const {
       options.typed_[LongName(*named)] = typed.substr(0, end);
     }
     const bool takes_value = option != nullptr && TakesValue(*option);
+    const bool may_have_value = option != nullptr && !takes_value && IsIdle(*option);
+    if (may_have_value && word.find('=') != std::string::npos) {
+      word.resize(word.find('='));
+    }
     if (attached && takes_value) {
       out.words.push_back(head);
       out.words.push_back(word.substr(equals + 1));
@@ -346,7 +340,7 @@ CommandLine::Words CommandLine::Normalize(OptionList& options) const {
     if (i + 1 == arguments_.size()) break;
     // A value is taken as it is, whatever it looks like.
     if (takes_value && word.find('=') == std::string::npos) out.words.push_back(arguments_[++i]);
-    if (word == "--flash-attn" && IsFlashAttentionValue(arguments_[i + 1])) ++i;
+    if (may_have_value && IsSwitchValue(arguments_[i + 1])) ++i;
   }
   return out;
 }
@@ -378,36 +372,36 @@ std::optional<int> CommandLine::SortRemaining(const CLI::App& app) {
   return std::nullopt;
 }
 
-std::string CommandLine::Help(const CLI::App& app, const HelpText& help) const {
-  std::string out =
-      fmt::format("Usage: kvant {} {}\n\n{}\n", command_, help.usage, help.description);
-  for (const std::string& group : app.get_groups()) {
-    if (group.empty()) continue;
-    out += fmt::format("\n{}\n", group);
-    for (const CLI::Option* option : app.get_options()) {
-      if (option->get_group() == group) out += OptionHelp(*option);
-    }
+// Prints what the words ask for in place of the command's work.
+int CommandLine::Show(const OptionList& options, const Words& words, const HelpText& help) const {
+  const CLI::App& app = *options.app_;
+  ResultStream out;
+  switch (words.shows) {
+    case Shows::kBriefHelp: out.Write(BriefHelp(app, command_, help)); break;
+    case Shows::kHelp: out.Write(FullHelp(app, command_, help)); break;
+    case Shows::kOptions:
+      for (const std::string& name : OptionNames(app)) out.Write(name + "\n");
+      break;
+    case Shows::kValues:
+      for (const std::string& value : options.ValuesOf(words.values_of)) out.Write(value + "\n");
+      break;
+    case Shows::kNothing: break;
   }
-  return out + fmt::format("\nExamples\n{}", help.examples);
+  return out.Finish(kExitDone);
 }
 
 std::optional<int> CommandLine::Parse(OptionList& options, const HelpText& help) {
   bool unused = false;
-  options.Group("Other");
-  options.Flag("-h,--help", &unused, "Show this help");
+  options.Group(kOtherGroup);
+  options.Flag("-h,--help", &unused, "Show a short help");
+  options.Flag("--help-all", &unused, "Show all options");
   options.Group("");
   options.Flag("--list-options", &unused, "");  // for shell completion
+  options.Flag("--list-values", &unused, "");   // of the option that follows
   CLI::App& app = *options.app_;
   takes_text_ = FindOption(app, "--prompt") != nullptr;
   Words words = Normalize(options);
-  if (words.help || words.list_options) {
-    ResultStream out;
-    if (words.help) out.Write(Help(app, help));
-    for (const std::string& name : OptionNames(app)) {
-      if (words.list_options) out.Write(name + "\n");
-    }
-    return out.Finish(kExitDone);
-  }
+  if (words.shows != Shows::kNothing) return Show(options, words, help);
   if (!words.unknown.empty()) return UnknownOption(app, words.unknown);
   std::reverse(words.words.begin(), words.words.end());
   try {

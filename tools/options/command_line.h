@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,6 +49,7 @@ class OptionList {
 
   // The heading of the options declared from here on.
   void Group(std::string heading) { group_ = std::move(heading); }
+  const std::string& group() const { return group_; }
 
   void Integer(const std::string& names, int64_t* target, Bounds<int64_t> bounds,
                const std::string& description);
@@ -87,6 +89,18 @@ class OptionList {
   // The option as it was typed: "-t, --threads", or "--threads" if that was typed or nothing.
   std::string Spelled(const std::string& name) const;
 
+  // The spellings of all options that the help shows.
+  std::vector<std::string> Names() const;
+  bool Has(const std::string& name) const;
+
+  // Values that a shell offers for an option, by its first long name; "" for arguments.
+  void Values(const std::string& name, std::vector<std::string> values);
+  // The values of an option in any spelling; none where it is unknown.
+  std::vector<std::string> ValuesOf(std::string_view word) const;
+
+  // Takes the value of one option that has a value, as if both had been typed.
+  Status Take(const std::string& name, const std::string& value);
+
   // To be called where `what` was not given. kInvalid if one of `options` was given, since they all
   // need `what`: "--parallel: expected --prompts with it".
   Status Need(std::initializer_list<const char*> options, std::string_view what) const;
@@ -99,6 +113,7 @@ class OptionList {
 
   std::unique_ptr<CLI::App> app_;
   std::string group_ = "Options";
+  std::map<std::string, std::vector<std::string>> values_;
   std::map<std::string, std::string> typed_;  // first long name -> the word on the command line
 };
 
@@ -107,6 +122,8 @@ struct HelpText {
   const char* usage;        // after "kvant COMMAND": "MODEL [-p TEXT] [OPTIONS]"
   const char* description;  // lines as they are
   const char* examples;     // lines as they are
+  // The options of a short help, in its order, where --help shall not list all of them.
+  std::span<const char* const> common = {};
 };
 
 class CommandLine {
@@ -122,6 +139,7 @@ class CommandLine {
   const std::vector<std::string>& positionals() const { return positionals_; }
 
   const std::string& command() const { return command_; }
+  const std::vector<std::string>& arguments() const { return arguments_; }  // as they came
 
   // Whether the command has -p for a text, after Parse.
   bool takes_text() const { return takes_text_; }
@@ -130,16 +148,18 @@ class CommandLine {
   int UsageError(std::string_view message) const;
 
  private:
+  // Chooses what is printed in place of the command's work.
+  enum class Shows : uint8_t { kNothing, kBriefHelp, kHelp, kOptions, kValues };
   struct Words {
     std::vector<std::string> words;  // for CLI11
-    bool help = false;
-    bool list_options = false;
-    std::string unknown;  // the first word that is no option for sure
+    Shows shows = Shows::kNothing;
+    std::string values_of;  // kValues: the option, or "" for arguments
+    std::string unknown;    // the first word that is no option for sure
   };
   Words Normalize(OptionList& options) const;
   int UnknownOption(const CLI::App& app, const std::string& word) const;
   std::optional<int> SortRemaining(const CLI::App& app);
-  std::string Help(const CLI::App& app, const HelpText& help) const;
+  int Show(const OptionList& options, const Words& words, const HelpText& help) const;
 
   std::string command_;
   std::vector<std::string> arguments_;

@@ -15,7 +15,7 @@ struct Advice {
   std::string_view text;
 };
 
-constexpr std::string_view kNoServer = "a server is not there yet";
+constexpr std::string_view kServes = "'kvant serve' is the server, and has it";
 constexpr std::string_view kNoEmbeddings = "embeddings are not there yet";
 constexpr std::string_view kNoImages = "images and sound are not there yet";
 constexpr std::string_view kNoVoices = "models that speak are not there yet";
@@ -24,10 +24,9 @@ constexpr std::string_view kNoRotations =
     "other rotations than the model file names are not there yet";
 constexpr std::string_view kNoDownloads =
     "downloads are not there yet: fetch the file first, for example with 'hf download'";
-constexpr std::string_view kDrafts = "'kvant run --draft MODEL' guesses several tokens at once";
-constexpr std::string_view kDraftWords =
-    "-cd,--ctx-size-draft,-td,--threads-draft,-tbd,--threads-batch-draft,-ctkd,-ctvd,"
-    "--cache-type-k-draft,--cache-type-v-draft";
+constexpr std::string_view kDrafts =
+    "--draft MODEL of 'kvant run' and 'kvant chat' guesses several tokens at once";
+constexpr std::string_view kDraftSettings = "--draft-tokens is what can be set of a draft";
 constexpr std::string_view kManyTexts =
     "'kvant run --prompts FILE' generates several texts at once";
 
@@ -45,31 +44,26 @@ constexpr std::array kOptionAdvice = {
     Advice{"--in-prefix*,--in-suffix", "",
            "the model's chat template writes what is around a message; --chat-template takes "
            "another one"},
-    Advice{"--chat-template-kwargs", "",
-           "'kvant template' takes variables; 'kvant chat' has --reasoning off instead"},
-    Advice{"--reasoning-*", "",
-           "such settings of reasoning are not there yet; 'kvant chat' has --reasoning show, hide "
-           "and off"},
+    Advice{"--chat-template-kwargs,--reasoning*,-sys,--system-prompt*,--chat-template*", "",
+           "'kvant run --chat' and 'kvant chat' have it"},
     Advice{"--prefill-assistant,--no-prefill-assistant,--skip-chat-parsing", "",
-           "such settings of conversations are not there yet"},
+           "an answer begins where the template ends; thoughts are told from it by --reasoning"},
+    Advice{"-ag,--agent,--mcp-*,--ui-mcp-proxy", "", "a chat calls no tools"},
     // Several texts, drafts
     Advice{"-np,--parallel,-ns,--sequences", "", kManyTexts},
     Advice{"-lcs,-lcd,--lookup-cache-*", "run", "--draft ngram guesses from the text itself"},
-    Advice{"--draft-*,--spec-*", "run", "--draft-tokens is what can be set of a draft"},
-    Advice{kDraftWords, "run", "a draft takes threads, context and cache types of the model"},
+    Advice{"-lcs,-lcd,--lookup-cache-*", "chat", "--draft ngram guesses from the text itself"},
+    Advice{"--draft-*,--spec-*", "run", kDraftSettings},
+    Advice{"--draft-*,--spec-*", "chat", kDraftSettings},
     Advice{"-lcs,-lcd,--lookup-cache-*,-md,--model-draft,--draft*,--spec-*", "", kDrafts},
-    Advice{kDraftWords, "", kDrafts},
     Advice{"--session*,--prompt-cache*", "chat", "/save and --load keep conversations"},
     Advice{"--keep", "chat", "--context-shift keeps the system's message"},
-    Advice{"-ctxcp,--ctx-checkpoints,--swa-checkpoints", "",
-           "--state-checkpoints keeps earlier states of recurrent layers"},
     // The model
     Advice{"--override-kv", "",
            "'kvant quantize IN OUT COPY --override-kv KEY=TYPE:VALUE' makes a file with it"},
     Advice{"--outfile,-o,--output", "convert", "OUT.gguf is the second argument"},
     Advice{"--split-max-size,--split-max-tensors", "", "'kvant split' cuts a model into shards"},
     Advice{"--check-tensors", "", "'kvant inspect MODEL --check-tensors' looks for wrong values"},
-    Advice{"--mmap", "", "files are mapped unless --no-mmap is given"},
     Advice{"--list-devices", "", "'kvant inspect --devices' lists CUDA devices"},
     Advice{"--rpc", "", "other machines are not used"},
     Advice{"-hf*,--hf-*,-mu,--model-url,-dr,--docker-repo,-mmu,--mmproj-url,-cl,--cache-list,"
@@ -80,14 +74,20 @@ constexpr std::array kOptionAdvice = {
     Advice{"--rope-*,--yarn-*", "", kNoRotations},
     Advice{"-gan,-gaw,--grp-attn-*", "", "such extensions of the context are not there yet"},
     // Constraints, other inputs and outputs
-    Advice{"--grammar*,-j,-jf,--json-schema*", "", "grammars are not there yet"},
     Advice{"-mm,--mmproj,--image*,--audio*", "", kNoImages},
     Advice{"-mv,--model-vocoder,--tts-*", "", kNoVoices},
-    Advice{"--spm-infill,--fim-*", "", "texts with a gap to fill are not there yet"},
+    Advice{"--infill,--spm-infill,--fim-*", "", "'kvant serve' fills gaps, at /infill"},
     Advice{"--embd-*,--embedding*,--rerank*,--pooling,--attention", "", kNoEmbeddings},
     Advice{"-ptc,--print-token-count", "", "--json counts the tokens"},
+    Advice{"--verbose-prompt", "chat", "/show and --stats tell of the conversation"},
+    Advice{"--verbose-prompt", "", "--echo shows the prompt"},
+    Advice{"-sp,--special", "chat", "control tokens are no part of a message"},
+    Advice{"-bf,--binary-file", "", "-f reads a file as it is"},
+    Advice{"-C,-Cb,-Cd,--cpu-mask*,-Cr,-Crb,-Crd,--cpu-range*", "",
+           "--pin takes a mask or a list of CPUs"},
+    Advice{"--license", "", "kvant is under the MIT license; 'kvant --version' lists libraries"},
     // Programs
-    Advice{"-a,--alias", "run", kNoServer},
+    Advice{"-a,--alias", "run", kServes},
     Advice{"--stdin", "tokenize", "- reads standard input"},
     Advice{"--no-bos", "tokenize", "no BOS is added unless --bos is given"},
     Advice{"--show-count", "tokenize", "--json counts the ids"},
@@ -105,15 +105,27 @@ constexpr std::array kOptionAdvice = {
     Advice{"--hellaswag*,--winogrande*,--multiple-choice*", "", kNoTasks},
     Advice{"--version", "", "'kvant --version' shows it"},
     Advice{"--completion-bash", "", "the packages bring completions for bash and zsh"},
-    Advice{"--host,--port,--path,--api-*,--ssl-*,-to,--timeout,--threads-http,--cache-reuse,-cram,"
-           "--cache-ram,--metrics,--slots,--no-slots,--props,--slot-*,-sps,--webui*,--no-webui,"
-           "--media-path,--models-*,--sleep-idle-seconds",
-           "", kNoServer},
+    Advice{"--ssl-*", "serve", "a proxy in front does that; --host FILE.sock is for one"},
+    Advice{"--path,--media-path,--webui-*,--ui-*", "serve",
+           "the page is a part of the program, and --no-page turns it off"},
+    Advice{"--models-max", "serve", "--memory-max says how many models are loaded"},
+    Advice{"--models-preset*", "serve", "options hold for all models of --models"},
+    Advice{"--no-models-autoload", "serve", "a request loads its model"},
+    Advice{"--slot-prompt-*,-sps", "serve", "beginnings of prompts are known to all slots"},
+    Advice{"--no-slots", "serve", "/slots is always there"},
+    Advice{"--spm-infill", "serve", "the text before a gap comes first"},
+    Advice{"-to,--timeout", "serve", "--write-timeout is for clients that read slowly"},
+    Advice{"--sleep-idle-seconds", "serve", "an idle server computes nothing"},
+    Advice{"--host,--port,--api-*,--threads-http,--metrics,--slots,--no-slots,--props", "",
+           kServes},
+    Advice{"--path,--ssl-*,-to,--timeout,--slot-*,-sps,--webui*,--no-webui,--media-path,--models-*,"
+           "--sleep-idle-seconds",
+           "", "'kvant serve' is the server"},
 };
 
 constexpr std::array kCommandAdvice = {
-    Advice{"serve,server,llama-server,rpc-server,api", "",
-           "a server is not there yet; 'kvant run --prompts FILE' answers many prompts at once"},
+    Advice{"server,llama-server,api", "", "'kvant serve' is the server"},
+    Advice{"rpc-server", "", "other machines are not used"},
     Advice{"main,cli,llama,llama-cli", "", "'kvant chat' talks, and 'kvant run' continues a text"},
     Advice{"talk,ask,llama-run,llama-simple-chat,simple-chat", "", "'kvant chat' talks"},
     Advice{"complete,completion,generate,llama-completion,llama-simple,simple", "",
@@ -141,8 +153,18 @@ constexpr std::array kCommandAdvice = {
            "training and adapters are not there yet"},
     Advice{"pull,download,llama-pull", "",
            "downloads are not there yet; 'hf download' fetches a file"},
-    Advice{"list,ls,ps,models", "",
-           "there is no list of models: each command takes the path of a GGUF file"},
+    Advice{"list,ls,ps,models,tags", "",
+           "there is no store of models: each command takes the path of a GGUF file, or the name "
+           "of a model that comes along"},
+    Advice{"rm,remove,delete,cp,create,push,stop,login,signin", "",
+           "there is no store of models: each command takes the path of a GGUF file"},
+};
+
+// Names under which other programs fetch models.
+constexpr std::array kModelAdvice = {
+    Advice{"http://*,https://*,hf.co/*,huggingface.co/*,hf:*,hf://*,ollama://*,docker://*,"
+           "ms://*,modelscope://*,file://*",
+           "", kNoDownloads},
 };
 
 bool IsOneOf(std::string_view word, std::string_view words) {
@@ -217,6 +239,18 @@ const std::vector<DashWord>& DashWords() {
       {"-bs", "--backend-sampling"},
       {"-st", "--single-turn"},
       {"-sys", "--system-prompt"},
+      {"-rea", "--reasoning"},
+      {"-jf", "--json-schema-file"},
+      {"-lm", "--load-mode"},
+      {"-cram", "--cache-ram"},
+      {"-ctxcp", "--ctx-checkpoints"},
+      {"-cd", "--ctx-size-draft"},
+      {"-td", "--threads-draft"},
+      {"-tbd", "--threads-batch-draft"},
+      {"-ctkd", "--cache-type-k-draft"},
+      {"-ctvd", "--cache-type-v-draft"},
+      {"-embd", "--embeddings"},
+      {"-cpent", "--checkpoint-every-n-tokens"},
       {"-sysf", "--system-prompt-file"},
   };
   return words;
@@ -226,6 +260,8 @@ const std::vector<IdleOption>& IdleOptions() {
   static constexpr const char* kCpu = "the model runs on the CPU";
   static constexpr const char* kPlain = "the text goes to stdout as it is, all else to stderr";
   static constexpr const char* kPriority = "threads have the priority of the program";
+  static constexpr const char* kDraft = "a draft takes threads, context and types of the model";
+  static constexpr const char* kServer = "only a server would need it";
   static const std::vector<IdleOption> options = {
       {"--n-gpu-layers,--gpu-layers", true, kCpu},
       {"--n-gpu-layers-draft,--gpu-layers-draft", true, kCpu},
@@ -236,6 +272,12 @@ const std::vector<IdleOption>& IdleOptions() {
       {"--override-tensor,--override-tensor-draft", true, kCpu},
       {"--cpu-moe,--cpu-moe-draft", false, kCpu},
       {"--n-cpu-moe,--n-cpu-moe-draft", true, kCpu},
+      {"--threads-draft,--threads-batch-draft,--ctx-size-draft,--cache-type-k-draft,"
+       "--cache-type-v-draft",
+       true, kDraft},
+      {"--draft-min,--draft-n-min,--spec-draft-n-min,--draft-p-min,--spec-draft-p-min,"
+       "--draft-p-split",
+       true, "guesses are made as long as they save time", IdleIn::kTexts},
       {"--no-kv-offload,--kv-offload", false, kCpu},
       {"--op-offload,--no-op-offload,--no-host,--backend-sampling", false, kCpu},
       {"--fit,--fit-target,--fit-ctx", true, "-c and --kv-type set what memory a run takes"},
@@ -243,8 +285,17 @@ const std::vector<IdleOption>& IdleOptions() {
       {"--kv-unified,--no-kv-unified", false, "all sequences share one cache"},
       {"--swa-full", false, "the cache keeps what the windows of the layers see"},
       {"--defrag-thold", true, "the cache has no gaps to close"},
+      {"--cache-reuse,--cache-ram", true, kServer, IdleIn::kNotServe},
+      {"--cache-reuse,--cache-ram", true, "see --prefix-budget", IdleIn::kServe},
+      {"--threads-http", true, "one thread reads requests", IdleIn::kServe},
+      {"--metrics,--slots,--props,--cache-prompt", false, "this is always so", IdleIn::kServe},
+      {"--webui,--ui", false, "the page is there unless --no-page is given", IdleIn::kServe},
+      {"--reasoning-format", true, "thoughts are in reasoning_content", IdleIn::kServe},
+      {"--ctx-checkpoints,--swa-checkpoints,--checkpoint-every-n-tokens", true,
+       "see --state-checkpoints"},
       {"--repack,--no-repack", false, "weights are used as they lie in the file"},
       {"--direct-io,--no-direct-io", false, "files are mapped, or read with --no-mmap"},
+      {"--mmap", false, "files are mapped unless --no-mmap is given", IdleIn::kTexts},
       {"--no-mmproj,--mmproj-offload,--no-mmproj-offload", false, "there are no images"},
       {"--offline", false, "kvant opens no network connection"},
       {"-b,--batch-size", true, "see --chunk"},
@@ -253,8 +304,10 @@ const std::vector<IdleOption>& IdleOptions() {
       {"--prio,--prio-batch,--poll,--poll-batch", true, kPriority},
       {"--cpu-strict,--cpu-strict-batch", true, "see --pin"},
       {"--no-warmup,--warmup", false, "nothing is computed in advance"},
-      {"--log-disable,--no-perf,--perf,--show-timings", false,
+      {"--log-disable,--no-perf,--perf,--show-timings,--no-show-timings", false,
        "there is no such log; -q leaves out progress and speeds"},
+      {"--embeddings", false, "texts are measured", IdleIn::kBench},
+      {"--delay", true, "tests follow each other at once", IdleIn::kBench},
       {"-v,--verbose,--log-verbose", false, "see --log kv for what can be watched"},
       {"--log-verbosity,--verbosity", true, "see --log kv for what can be watched"},
       {"--log-colors,--log-prefix,--log-timestamps,--color,--simple-io", false, kPlain},
@@ -262,6 +315,9 @@ const std::vector<IdleOption>& IdleOptions() {
       {"--no-context-shift", false, "contexts are shifted only with --context-shift or --keep"},
       {"--no-escape", false, "escapes are read only with -e"},
       {"--jinja,--no-jinja", false, "chat templates are always read as Jinja"},
+      {"--reasoning-format", true, "--reasoning shows or hides the thoughts of a model",
+       IdleIn::kChat},
+      {"--reasoning-format", true, "the text is shown as the model writes it", IdleIn::kOthers},
       {"--no-conversation", false, "prompts are continued as they are, unless --chat is given",
        IdleIn::kOthers},
       {"-i,--interactive,--conversation,--interactive-first", false, "this command always talks",
@@ -275,6 +331,11 @@ std::string_view OptionAdvice(std::string_view command, std::string_view option)
   return Find(kOptionAdvice, command, option.substr(0, option.find('=')));
 }
 
-std::string_view CommandAdvice(std::string_view word) { return Find(kCommandAdvice, "", word); }
+std::string_view CommandAdvice(std::string_view word) {
+  const std::string_view advice = Find(kCommandAdvice, "", word);
+  return advice.empty() ? ModelAdvice(word) : advice;
+}
+
+std::string_view ModelAdvice(std::string_view name) { return Find(kModelAdvice, "", name); }
 
 }  // namespace kvant::tools

@@ -4,9 +4,25 @@
 
 #include <algorithm>
 
+#include "engine/quantize/recipe.h"
 #include "tools/terminal/console.h"
 
 namespace kvant::tools {
+
+namespace {
+
+// The mix that the file says it is, else the type that most values have.
+std::string NameOfTypes(const formats::GgufFile& file, const ModelFacts& facts) {
+  const auto file_type = file.GetU32("general.file_type");
+  for (const quantize::Recipe& recipe : quantize::AllRecipes()) {
+    if (file_type.ok() && file_type->has_value() && **file_type == recipe.file_type) {
+      return recipe.name;
+    }
+  }
+  return facts.types.empty() ? "" : facts.types[0].name;
+}
+
+}  // namespace
 
 double ModelFacts::bits_per_weight() const {
   if (parameters == 0) return 0;
@@ -33,7 +49,7 @@ ModelFacts GatherFacts(const formats::GgufFile& file) {
   if (architecture.ok()) facts.architecture = Visible(architecture->value_or(""));
   facts.description =
       fmt::format("{} {} {}", facts.architecture.empty() ? "model" : facts.architecture,
-                  CountText(facts.parameters), facts.types.empty() ? "" : facts.types[0].name);
+                  CountText(facts.parameters), NameOfTypes(file, facts));
   return facts;
 }
 

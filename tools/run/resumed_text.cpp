@@ -6,6 +6,7 @@
 #include <span>
 
 #include "base/result.h"
+#include "tools/run/saved_grammar.h"
 #include "tools/run/search_request.h"
 #include "tools/run/written_text.h"
 #include "tools/terminal/console.h"
@@ -20,7 +21,7 @@ Status TakeUpWritten(const RunOptions& options, const std::optional<std::string>
   Session& session = *run->session;
   Runner& runner = session.runner();
   const std::string path = options.continuation.File().value_or("");
-  if (saved != nullptr && !saved->empty()) KVANT_TRY(session.Load(path));
+  if (saved != nullptr && !saved->empty()) KVANT_TRY(session.Load(path, &run->note));
   const bool goes_on = session.length() > 0;
   const bool has_source = text.has_value() || options.frames.file.has_value();
   KVANT_ASSIGN(WrittenText written,
@@ -76,7 +77,9 @@ Status TakeUp(const RunOptions& options, const std::optional<std::string>& text,
   if (options.translation.has_encoder) return TakeUpWritten(options, text, saved, run);
   const ContinueRunOptions& one = options.continuation;
   const Tokenizer& tokenizer = run->model->tokenizer();
-  if (saved != nullptr && !saved->empty()) KVANT_TRY(run->session->Load(*one.File()));
+  if (saved != nullptr && !saved->empty()) {
+    KVANT_TRY(run->session->Load(*one.File(), &run->note));
+  }
   const bool cache = one.prompt_cache.has_value();
   if (options.chat) {
     KVANT_ASSIGN(run->prompt, options.PromptIds(*run->model, text));
@@ -100,6 +103,50 @@ Status TakeUp(const RunOptions& options, const std::optional<std::string>& text,
   return {};
 }
 
+namespace {
+
+// Whether a text that ended so stops before its grammar does.
+bool StopsShort(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kLength:
+    case FinishReason::kContext:
+    case FinishReason::kMemory:
+    case FinishReason::kCancelled:
+    case FinishReason::kDeadline: return true;
+    case FinishReason::kStop:
+    case FinishReason::kStopText:
+    case FinishReason::kNoToken: break;
+  }
+  return false;
+}
+
+Status SaveWithGrammar(const std::string& path, FinishReason reason, const TextRun& run) {
+  std::string note;
+  const int64_t end = run.session->length();
+  if (run.grammar != nullptr && StopsShort(reason) && run.grammar_begin <= end) {
+    note = NoteOf({run.grammar->text(), run.grammar_begin, end});
+  }
+  return run.session->Save(path, note);
+}
+
+}  // namespace
+
+Status TakeUpGrammar(const RunOptions& options, TextRun* run) {
+  run->grammar_begin = std::ssize(run->prompt);
+  const std::string path = options.continuation.File().value_or("");
+  KVANT_ASSIGN(const auto saved, ReadNote(path, run->note));
+  if (!saved.has_value() || saved->end != std::ssize(run->prompt)) return {};
+  if (run->grammar != nullptr &&
+      NoteOf({run->grammar->text(), saved->begin, saved->end}) != run->note) {
+    return {};
+  }
+  if (run->grammar == nullptr) {
+    KVANT_ASSIGN(run->grammar, Grammar::Create(saved->text, run->model->tokenizer()));
+  }
+  run->grammar_begin = saved->begin;
+  return {};
+}
+
 Status SaveText(const ContinueRunOptions& options, const Generation& generation, TextRun& run) {
   Session& session = *run.session;
   const bool part = session.length() < std::ssize(run.prompt) && generation.ids.empty();
@@ -107,7 +154,7 @@ Status SaveText(const ContinueRunOptions& options, const Generation& generation,
   if (part && !run.may_save_part) return {};
   if (generation.finish_reason == FinishReason::kCancelled) TakeSignal();
   const int64_t more = std::ssize(generation.ids) - generation.decode_tokens;
-  if (part) return session.Save(*options.File());
+  if (part) return session.Save(*options.File(), run.note);
   if (options.prompt_cache.has_value() && !options.prompt_cache_all) {
     const int64_t prompt = std::ssize(run.prompt);
     if (session.length() > prompt) KVANT_TRY(session.Rewind(prompt));
@@ -122,7 +169,7 @@ Status SaveText(const ContinueRunOptions& options, const Generation& generation,
                                        status.error().code == ErrorCode::kCancelled);
     if (!status.ok() && !full) return status;
   }
-  return session.Save(*options.File());
+  return SaveWithGrammar(*options.File(), generation.finish_reason, run);
 }
 
 Status SetProcessors(const RunOptions& options, const TextRun& run, GenerateOptions* generate) {

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "tools/commands.h"
+#include "tools/run/no_prompt.h"
 #include "tools/run/options/run_checks.h"
 #include "tools/run/options/run_defaults.h"
 #include "tools/run/options/run_options.h"
@@ -17,15 +18,23 @@
 namespace kvant::tools {
 namespace {
 
+constexpr const char* kRunCommon[] = {
+    "--prompt",   "--file",          "--chat",  "--system-prompt", "--predict", "--stop",
+    "--temp",     "--top-k",         "--top-p", "--seed",          "--json",    "--quiet",
+    "--session",  "--context-shift", "--draft", "--beams",         "--prompts", "--threads",
+    "--ctx-size", "--kv-type",       "--help"};
+
 constexpr HelpText kRunHelp = {
     "MODEL [-p TEXT | -f FILE | -] [OPTIONS]",
     "Generates text that continues a prompt and streams it to standard output, followed by a line\n"
-    "break (on a terminal only if the text does not end with one). Without a prompt the text "
-    "starts\n"
-    "from the model's BOS token. The prompt gets the BOS token that the model asks for, and "
-    "control\n"
-    "tokens in it, such as <|im_end|>, are understood. Settings for sampling that the model's\n"
-    "file names hold unless an option says otherwise; a note says which.\n"
+    "break (on a terminal only if the text does not end with one).\n"
+    "\n"
+    "Without a prompt the text starts from the model's BOS token; on a terminal a conversation is\n"
+    "offered instead where the model holds some. The prompt gets the BOS token that the model "
+    "asks\n"
+    "for, and control tokens in it, such as <|im_end|>, are understood. Settings for sampling "
+    "that\n"
+    "the model's file names hold unless an option says otherwise; a note says which.\n"
     "\n"
     "Generation ends at an end token, a --stop text, -n tokens, a full context or a full\n"
     "--kv-budget. Ctrl+C ends it early, keeping the text so far; a second Ctrl+C kills.\n"
@@ -42,9 +51,11 @@ constexpr HelpText kRunHelp = {
     "  kvant run model.gguf -p \"Once\" -n 64 --session s.kvs; kvant run model.gguf --session "
     "s.kvs\n"
     "  kvant run model.gguf --chat -p \"Why is the sky blue?\"\n"
+    "  kvant run model.gguf --tools tools.json -p \"How is the weather in Oslo?\"\n"
     "  kvant run model.gguf -p \"Hello\" -n 32 --beams 4 --num-return 2 --json\n"
     "  kvant run whisper.gguf --frames mel.npy --prefix \"<|en|><|transcribe|><|notimestamps|>\"\n"
     "  kvant run model.gguf --prompts prompts.jsonl --samples 3 -n 64 > answers.jsonl\n",
+    kRunCommon,
 };
 
 Result<RunModel> OpenModel(const RunOptions& options, const std::string& path) {
@@ -60,6 +71,9 @@ Result<RunModel> OpenModel(const RunOptions& options, const std::string& path) {
 // ended.
 Status RunMode(const RunOptions& options, const Positionals& positionals, const RunModel& opened,
                ResultStream& out, FinishReason* finish_reason) {
+  if (options.tools.file.has_value()) {
+    return RunTools(options, positionals, opened, out, finish_reason);
+  }
   if (!options.batch.prompts.has_value()) {
     return options.searches() ? RunBeams(options, positionals, opened, out, finish_reason)
                               : RunText(options, positionals, opened, out, finish_reason);
@@ -85,11 +99,13 @@ int RunCommand(CommandLine& line) {
   FinishReason finish_reason = FinishReason::kStop;
   const auto opened = OpenModel(options, positionals.model);
   if (!opened.ok()) return Fail(opened.error());
+  options.chat = options.chat || options.tools.file.has_value();
   const auto note = TakeModelDefaults(*opened->model, list, options);
   if (!note.ok()) return Fail(note.error());
   if (const Status modes = CheckModes(list, options, positionals); !modes.ok()) {
     return line.UsageError(modes.error().message);
   }
+  if (const auto code = OfferPrompt(line, options, positionals, *opened)) return *code;
   if (!note->empty() && !options.quiet) Note(*note);
   const Status status = RunMode(options, positionals, *opened, out, &finish_reason);
   if (!status.ok()) {

@@ -38,6 +38,7 @@ Status RunBatch(const RunOptions& options, const RunModel& opened, std::vector<P
   batch.cancel = &CancelFlag();
   StatusLine status(options.status_use());
   const std::shared_ptr<const Model>& model = opened.model;
+  KVANT_ASSIGN(batch.logits.grammar, options.grammar.Make(model->tokenizer()));
   session_options.sequences = std::max(options.batch.parallel, options.batch.samples);
   KVANT_ASSIGN(const auto runner, options.session.OpenRunner(model, session_options));
   int64_t most = runner->options().context;

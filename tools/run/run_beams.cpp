@@ -71,6 +71,7 @@ Result<BeamRun> Prepare(const RunOptions& options, const RunModel& opened, size_
   run.model = opened.model;
   KVANT_ASSIGN(run.session, options.session.Options());
   KVANT_TRY(run.model->CheckDecoder());
+  KVANT_ASSIGN(run.generate.logits.grammar, options.grammar.Make(run.model->tokenizer()));
   if (run.model->has_encoder() && !run.model->frame_shape().has_value()) {
     KVANT_ASSIGN(run.translation, MakeTranslation(*run.model, options.translation.languages));
   }

@@ -1,4 +1,5 @@
-// The ways of `kvant run`: one streamed text, a beam search, and batches of either.
+// The ways of `kvant run`: one streamed text, an answer with calls of tools, a beam search, and
+// batches of texts and searches.
 #pragma once
 
 #include <chrono>
@@ -25,6 +26,8 @@ struct RunModel {
 // interrupted. Batches fail where a line could not be answered, after all others were.
 Status RunText(const RunOptions& options, const Positionals& positionals, const RunModel& opened,
                ResultStream& out, FinishReason* finish_reason);
+Status RunTools(const RunOptions& options, const Positionals& positionals, const RunModel& opened,
+                ResultStream& out, FinishReason* finish_reason);
 Status RunBeams(const RunOptions& options, const Positionals& positionals, const RunModel& opened,
                 ResultStream& out, FinishReason* finish_reason);
 Status RunBeamBatch(const RunOptions& options, const RunModel& opened,

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "base/result.h"
+#include "engine/run/memory_plan.h"
 #include "kvant/draft.h"
 #include "kvant/generator.h"
 #include "kvant/memory_plan.h"
-#include "tools/options/model_names.h"
 #include "tools/options/stopwatch.h"
 #include "tools/run/resumed_text.h"
 #include "tools/run/run_modes.h"
@@ -34,17 +34,13 @@ std::optional<int64_t> ShiftKeep(const ContinueRunOptions& options, const Tokeni
   return std::min(wanted, std::max<int64_t>(0, context - 2));
 }
 
-Result<std::shared_ptr<Draft>> MakeDraft(const RunOptions& options, const Session& session) {
-  const std::optional<std::string>& draft = options.continuation.draft;
-  if (!draft.has_value()) return std::shared_ptr<Draft>();
-  if (*draft == "ngram") return std::shared_ptr<Draft>(std::make_shared<NgramDraft>());
-  KVANT_ASSIGN(SessionOptions draft_options, options.session.Options());
-  draft_options.context = session.context();
-  KVANT_ASSIGN(const std::string path, FindModel(*draft));
-  KVANT_ASSIGN(const auto model, Model::Open(path, options.model.Options()));
-  KVANT_ASSIGN(auto draft_session, Session::Create(model, draft_options));
-  KVANT_ASSIGN(auto made, ModelDraft::Create(std::move(draft_session), session.vocab_size()));
-  return std::shared_ptr<Draft>(std::move(made));
+// Before anything is computed.
+Status CheckThatItShifts(const ContinueRunOptions& options, const Runner& runner) {
+  if (!options.context_shift && !options.keep.has_value()) return {};
+  const Status possible = CheckShift(runner.model(), runner.options());
+  if (possible.ok()) return {};
+  return MakeError(possible.error().code, "{}: {}",
+                   options.context_shift ? "--context-shift" : "--keep", possible.error().message);
 }
 
 Result<GenerateOptions> ToGenerateOptions(const RunOptions& options, const TextRun& run) {
@@ -57,8 +53,13 @@ Result<GenerateOptions> ToGenerateOptions(const RunOptions& options, const TextR
   out.cancel = &CancelFlag();
   out.continues = true;
   KVANT_TRY(SetProcessors(options, run, &out));
-  KVANT_ASSIGN(out.draft, MakeDraft(options, *run.session));
-  out.draft_tokens = options.continuation.draft_tokens;
+  out.logits.grammar = run.grammar;
+  const bool inside = run.grammar_begin < std::ssize(run.prompt);
+  if (inside && !out.processors.has_value()) out.processors_prompt = run.grammar_begin;
+  const DraftGroup& draft = options.continuation.draft;
+  KVANT_ASSIGN(out.draft, draft.Make(options.model, run.session->runner().options(),
+                                     run.session->vocab_size()));
+  out.draft_tokens = draft.tokens;
   out.shift_keep = ShiftKeep(options.continuation, run.model->tokenizer(), run.prompt.size(),
                              run.session->context());
   return out;
@@ -80,10 +81,13 @@ Status RunText(const RunOptions& options, const Positionals& positionals, const 
   run.model = opened.model;
   const Tokenizer& tokenizer = run.model->tokenizer();
   KVANT_TRY(run.model->CheckDecoder());
+  KVANT_ASSIGN(run.grammar, options.grammar.Make(tokenizer));
   KVANT_ASSIGN(auto sampler,
                Sampler::Create(options.Sampling(), run.model->vocab_size(), &tokenizer));
   KVANT_ASSIGN(run.session, options.session.Open(run.model, session_options));
+  KVANT_TRY(CheckThatItShifts(options.continuation, run.session->runner()));
   KVANT_TRY(TakeUp(options, prompt_text, saved ? &*saved : nullptr, &run));
+  KVANT_TRY(TakeUpGrammar(options, &run));
   const double load_seconds = SecondsSince(opened.start);
 
   KVANT_ASSIGN(GenerateOptions generate, ToGenerateOptions(options, run));
@@ -114,6 +118,10 @@ Status RunText(const RunOptions& options, const Positionals& positionals, const 
   } else {
     out.Write("\n");
   }
+  const std::string early =
+      EarlyEnd(generation.finish_reason, run.session->context(),
+               run.grammar != nullptr ? GrammarUse::kFollowed : GrammarUse::kNone);
+  if (!early.empty() && !options.json && !options.quiet && !out.failed()) Note(early);
   if (status.enabled() && !out.failed()) {
     KVANT_ASSIGN(const MemoryPlan plan, PlanMemory(*run.model, session_options));
     PrintSummary(generation, run.session->kv_bytes_used(), plan.kv);

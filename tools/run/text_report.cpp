@@ -85,4 +85,17 @@ void PrintSummary(const Generation& generation, uint64_t kv_bytes, uint64_t kv_b
                   EndText(generation.finish_reason)));
 }
 
+std::string EarlyEnd(FinishReason reason, int64_t context, GrammarUse grammar) {
+  switch (reason) {
+    case FinishReason::kLength:
+      return grammar == GrammarUse::kFollowed ? "-n ends the text before its grammar does" : "";
+    case FinishReason::kContext:
+      return fmt::format("the context of {} is full: the text ends here; -c makes it larger",
+                         Counted(context, "token"));
+    case FinishReason::kMemory: return "the KV cache's memory is full: the text ends here";
+    case FinishReason::kNoToken: return "no token is left to go on with: the text ends here";
+    default: return "";
+  }
+}
+
 }  // namespace kvant::tools

@@ -18,4 +18,8 @@ std::string TextJson(const std::string& model, const std::vector<TokenId>& promp
 // Writes the summary to stderr: speeds, memory of the KV cache, and what ended the text.
 void PrintSummary(const Generation& generation, uint64_t kv_bytes, uint64_t kv_bytes_planned);
 
+enum class GrammarUse : uint8_t { kNone, kFollowed };
+// Why a text ended where it need not have; "" where it should.
+std::string EarlyEnd(FinishReason reason, int64_t context, GrammarUse grammar);
+
 }  // namespace kvant::tools

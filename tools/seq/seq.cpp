@@ -51,7 +51,6 @@ struct SeqOptions {
   TextGroup program;
   SessionGroup session;
   int64_t sequences = kSequencesDefault;
-  bool prefix_cache = false;
 };
 
 Status RunProgram(const SeqOptions& options, const Positionals& positionals, ResultStream& out) {
@@ -61,7 +60,6 @@ Status RunProgram(const SeqOptions& options, const Positionals& positionals, Res
   }
   KVANT_ASSIGN(SessionOptions session_options, options.session.Options());
   session_options.sequences = options.sequences;
-  session_options.prefix_cache = options.prefix_cache;
   KVANT_ASSIGN(const auto model, Model::Open(positionals.model, options.model.Options()));
   KVANT_ASSIGN(const auto runner, options.session.OpenRunner(model, session_options));
   return RunSequenceProgram(*text, *runner, model->tokenizer(),
@@ -75,8 +73,7 @@ int SeqCommand(CommandLine& line) {
   OptionList list;
   options.program.Add(list, "Program", "program");
   list.Integer("--sequences", &options.sequences, {1, 4096}, "Most sequences at the same time");
-  list.Flag("--prefix-cache", &options.prefix_cache,
-            "Reuse the KV cache of earlier sequences that begin with the same tokens");
+  options.session.settings.Add(list, SessionTopic::kPrefixes);
   options.model.AddPath(list);
   options.model.AddPre(list);
   options.model.AddLoading(list);

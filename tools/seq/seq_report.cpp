@@ -41,6 +41,7 @@ Json StatsJson(const RunnerStats& stats) {
   Json out = {{"sequences", stats.sequences},
               {"snapshots", stats.snapshots},
               {"kv_bytes_used", stats.kv_bytes_used},
+              {"prefix_bytes", stats.prefix_bytes},
               {"kv_bytes_peak", stats.kv_bytes_peak},
               {"kv_bytes_committed", stats.kv_bytes_committed},
               {"kv_bytes_capacity", stats.kv_bytes_capacity},

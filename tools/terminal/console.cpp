@@ -136,6 +136,8 @@ const std::atomic<bool>& CancelFlag() { return cancel_flag; }
 
 void TakeSignal() { cancel_flag.store(false); }
 
+int HangUpExitCode() { return CancelFlag().load() ? SignalExitCode() : 128 + SIGHUP; }
+
 int SignalExitCode() { return caught_signal == 0 ? kExitFailed : 128 + caught_signal; }
 
 bool StdoutIsTerminal() { return isatty(STDOUT_FILENO) == 1; }
@@ -163,8 +165,7 @@ void ResultStream::EndLineOnTerminal() {
 int ResultStream::Finish(int code) const {
   if (!failed()) return code;
   if (error_number_ == EPIPE) return kExitDone;
-  // The terminal is gone, and its signal may not have come yet.
-  if (error_number_ == EIO && is_terminal_) return 128 + SIGHUP;
+  if (error_number_ == EIO && is_terminal_) return HangUpExitCode();
   return Fail(fmt::format("cannot write to standard output: {}", std::strerror(error_number_)));
 }
 

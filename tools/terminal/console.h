@@ -49,6 +49,9 @@ const std::atomic<bool>& CancelFlag();
 // another one.
 void TakeSignal();
 int SignalExitCode();  // 130 for SIGINT; kExitFailed if no signal has come
+// The terminal is gone. Its signal may not have come yet, or may have gone to another thread that
+// has not run: SignalExitCode() after a signal, else 129.
+int HangUpExitCode();
 
 bool StdoutIsTerminal();
 bool StderrIsTerminal();

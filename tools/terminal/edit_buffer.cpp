@@ -1,5 +1,6 @@
 #include "tools/terminal/edit_buffer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tools/terminal/text_width.h"
@@ -27,10 +28,12 @@ void EditBuffer::ReplaceBefore(size_t begin, std::string_view text) {
   Insert(text);
 }
 
-// Text that was inserted may have joined the clusters around it.
+// Text that was inserted may have joined the clusters around it, but none across a line break.
 void EditBuffer::MoveTo(size_t cursor) {
+  cursor_ = std::min(cursor, text_.size());
+  const size_t wanted = cursor_;
   cursor_ = BeginOfLine();
-  while (cursor_ < cursor && cursor_ < text_.size()) cursor_ = ClusterAt(text_, cursor_).end;
+  while (cursor_ < wanted) cursor_ = ClusterAt(text_, cursor_).end;
 }
 
 void EditBuffer::Left() { cursor_ = PreviousCluster(text_, cursor_); }

@@ -23,7 +23,8 @@ constexpr std::array kControlKeys = {
     ControlKey{'\x0c', KeyKind::kClearScreen},  ControlKey{'\r', KeyKind::kEnter},
     ControlKey{'\x0e', KeyKind::kDown},         ControlKey{'\x10', KeyKind::kUp},
     ControlKey{'\x15', KeyKind::kEraseToBegin}, ControlKey{'\x17', KeyKind::kEraseWord},
-    ControlKey{'\x19', KeyKind::kInsertErased}, ControlKey{'\x7f', KeyKind::kBackspace},
+    ControlKey{'\x19', KeyKind::kInsertErased}, ControlKey{'\x1a', KeyKind::kSuspend},
+    ControlKey{'\x7f', KeyKind::kBackspace},
 };
 
 // The bytes behind "ESC [" or "ESC O".

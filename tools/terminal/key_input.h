@@ -34,6 +34,7 @@ enum class KeyKind : uint8_t {
   kClearScreen,   // Ctrl+L
   kInterrupt,     // Ctrl+C
   kEndOfInput,    // Ctrl+D
+  kSuspend,       // Ctrl+Z
   kUnknown,       // a key without a meaning here
 };
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "tools/terminal/console.h"
+#include "tools/terminal/job_control.h"
 #include "tools/terminal/text_width.h"
 
 namespace kvant::tools {
@@ -50,10 +51,14 @@ LineEditor::LineEditor(int in, int out, InputHistory* history, Completer complet
     : in_(in), out_(out), history_(history), complete_(std::move(complete)) {
   tcgetattr(in_, &before_);
   CatchResize();
+  FollowStops(in_, before_);
   SetMode(Mode::kSignals);
 }
 
-LineEditor::~LineEditor() { tcsetattr(in_, TCSADRAIN, &before_); }
+LineEditor::~LineEditor() {
+  EndFollowingStops();
+  tcsetattr(in_, TCSADRAIN, &before_);
+}
 
 void LineEditor::SetMode(Mode mode) {
   termios next = before_;
@@ -65,7 +70,7 @@ void LineEditor::SetMode(Mode mode) {
     next.c_lflag &= ~static_cast<tcflag_t>(ISIG);
     next.c_iflag &= ~static_cast<tcflag_t>(IXON | ISTRIP);
   }
-  tcsetattr(in_, TCSADRAIN, &next);
+  SetTerminal(next);
 }
 
 void LineEditor::Write(std::string_view text) {
@@ -94,12 +99,7 @@ LineEditor::End LineEditor::ReadText(const Prompt& prompt, const std::string& in
   typed_.clear();
   entry_ = history_->entries().size();
   first_row_ = 0;
-  drawn_.clear();
-  drawn_row_ = drawn_column_ = 0;
-  SetMode(Mode::kKeys);
-  Write("\x1b[?2004h");
-  ReadSize();
-  Draw();
+  Begin();
   End end = End::kHungUp;
   bool timed_out = false;
   while (!hung_up_) {
@@ -123,11 +123,31 @@ LineEditor::End LineEditor::ReadText(const Prompt& prompt, const std::string& in
   return end;
 }
 
+// Takes the terminal for keys, on a row of its own.
+void LineEditor::Begin() {
+  TakeGoneOn();
+  drawn_.clear();
+  drawn_row_ = drawn_column_ = 0;
+  SetMode(Mode::kKeys);
+  Write("\x1b[?2004h");
+  ReadSize();
+  Draw();
+}
+
+// Leaves the text as it is on the terminal while the program is stopped.
+void LineEditor::Suspend() {
+  DrawLast();
+  Write("\x1b[?2004l");
+  StopByUser();
+  Begin();
+}
+
 // Waits for bytes, redrawing where the terminal changes its size. False where there will be none.
 bool LineEditor::AwaitBytes(bool* timed_out) {
   *timed_out = false;
   while (true) {
     if (CancelFlag().load()) return false;
+    if (TakeGoneOn()) Begin();
     if (resized.exchange(false)) {
       ReadSize();
       Draw();
@@ -166,6 +186,7 @@ LineEditor::Next LineEditor::Obey(const Key& key, End* end) {
     case KeyKind::kTab: Complete(); return Next::kGoOn;
     case KeyKind::kUp: Up(); return Next::kGoOn;
     case KeyKind::kDown: Down(); return Next::kGoOn;
+    case KeyKind::kSuspend: Suspend(); return Next::kGoOn;
     case KeyKind::kClearScreen:
       Write("\x1b[H\x1b[2J");
       drawn_.clear();

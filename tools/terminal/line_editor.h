@@ -7,7 +7,7 @@
 // of emoji wrongly and knows no resizing; so it is our own, with widths by utf8proc.
 //
 // While a LineEditor lives, the terminal neither echoes nor collects lines: what is typed during an
-// answer waits for the next ReadLine. Ctrl+C is a signal then, and a key in ReadLine.
+// answer waits for the next ReadText. Ctrl+C and Ctrl+Z are signals then, and keys in ReadText.
 #pragma once
 
 #include <termios.h>
@@ -57,6 +57,8 @@ class LineEditor {
  private:
   enum class Next : uint8_t { kGoOn, kEnd };
 
+  void Begin();
+  void Suspend();
   Next Obey(const Key& key, End* end);
   bool Edit(const Key& key);
   Next Accept(End* end);

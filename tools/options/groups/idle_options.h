@@ -7,7 +7,7 @@
 namespace kvant::tools {
 
 // llama.cpp's options that mean nothing here are accepted; each one given is noted on stderr.
-// `command` is kChat for `kvant chat`.
+// `command` is kChat, kBench, kServe or kOthers.
 void AddIdleOptions(OptionList& list, IdleIn command = IdleIn::kOthers);
 
 }  // namespace kvant::tools

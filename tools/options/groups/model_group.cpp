@@ -2,15 +2,39 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <string_view>
 #include <utility>
 
+#include "base/result.h"
 #include "tools/options/model_names.h"
+#include "tools/options/number_list.h"
 #include "tools/terminal/console.h"
 
 namespace kvant::tools {
 namespace {
 
 const char* const kModelGroup = "Model";
+
+// llama.cpp's words. Direct access to the disk is not there: files are read through the system.
+Status TakeLoadMode(const std::string& text, ModelGroup* group) {
+  struct Mode {
+    std::string_view name;
+    bool maps;
+    bool locks;
+  };
+  constexpr std::array kModes = {Mode{"mmap", true, false}, Mode{"none", false, false},
+                                 Mode{"mlock", true, true}, Mode{"mmap+mlock", true, true},
+                                 Mode{"dio", false, false}};
+  for (const Mode& mode : kModes) {
+    if (text != mode.name) continue;
+    group->no_mmap = !mode.maps;
+    group->lock_memory = mode.locks;
+    return {};
+  }
+  return MakeError(ErrorCode::kInvalid, "expected mmap, none, mlock, mmap+mlock or dio, found '{}'",
+                   Visible(text));
+}
 
 }  // namespace
 
@@ -19,6 +43,8 @@ void ModelGroup::AddPath(OptionList& list) {
   list.Text("-m,--model", &option_path, "FILE",
             "GGUF file, any shard of a split model, or the name of a model that comes with kvant; "
             "in place of the argument MODEL");
+  list.Values("--model", ModelNames());
+  list.Values("", ModelNames());
 }
 
 void ModelGroup::AddPre(OptionList& list) {
@@ -26,12 +52,24 @@ void ModelGroup::AddPre(OptionList& list) {
   list.Text("--pre", &pre, "NAME", "Use this pre-tokenizer instead of the one the file names");
 }
 
-void ModelGroup::AddLoading(OptionList& list) {
+void ModelGroup::AddIgnoredKeys(OptionList& list) {
   list.Group(kModelGroup);
+  list.Texts("--ignore-keys", &ignored_keys, "NAME,...",
+             "Open a file that is refused for these keys, and leave out what they do: the model "
+             "then computes something else than it was made for");
+}
+
+void ModelGroup::AddLoading(OptionList& list) {
+  AddIgnoredKeys(list);
   list.Flag("--mlock", &lock_memory, "Keep the model in memory, never swapped out");
   list.Flag("--no-mmap", &no_mmap,
             "Read the model into memory instead of mapping the file: helps with slow file systems, "
             "and may make decoding faster");
+  const auto take_mode = [this](const std::string& text) { return TakeLoadMode(text, this); };
+  list.Checked("--load-mode", take_mode, "mmap|none|mlock|mmap+mlock|dio",
+               "How to load the model: mmap maps the file, none and dio read it, mlock keeps it in "
+               "memory",
+               "mmap");
 }
 
 ModelOptions ModelGroup::Options() const {
@@ -39,6 +77,11 @@ ModelOptions ModelGroup::Options() const {
   options.access = no_mmap ? FileAccess::kRead : FileAccess::kMap;
   options.lock_memory = lock_memory;
   options.tokenizer.pre_override = pre.value_or("");
+  for (const std::string& list : ignored_keys) {
+    for (std::string& name : SplitList(list)) {
+      if (!name.empty()) options.ignored_keys.push_back(std::move(name));
+    }
+  }
   return options;
 }
 

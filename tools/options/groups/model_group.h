@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "kvant/model.h"
 #include "tools/options/command_line.h"
@@ -18,12 +19,14 @@ namespace kvant::tools {
 struct ModelGroup {
   std::optional<std::string> option_path;  // -m
   std::optional<std::string> pre;
+  std::vector<std::string> ignored_keys;  // lists with commas
   bool lock_memory = false;
   bool no_mmap = false;
 
   void AddPath(OptionList& list);  // -m alone; the positional MODEL belongs to CommandLine
   void AddPre(OptionList& list);
-  void AddLoading(OptionList& list);  // --mlock, --no-mmap
+  void AddIgnoredKeys(OptionList& list);  // --ignore-keys
+  void AddLoading(OptionList& list);      // that, --mlock, --no-mmap
 
   ModelOptions Options() const;
 };

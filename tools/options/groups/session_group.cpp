@@ -15,13 +15,12 @@
 #include "base/thread_pool.h"
 #include "cpu/kv_format_list.h"
 #include "formats/gguf.h"
+#include "tools/options/help_text.h"
 #include "tools/options/option_values.h"
 #include "tools/terminal/console.h"
 
 namespace kvant::tools {
 namespace {
-
-const char* const kRunGroup = "Speed and memory";
 
 template <class T>
 std::function<Status(const std::string&)> TakeKvType(T* target) {
@@ -63,7 +62,7 @@ void SessionGroup::Add(OptionList& list, SessionUse use, const std::string& cont
   }
   if (use == SessionUse::kPlan) return;
   settings.Add(list, SessionTopic::kMemory);
-  list.Group("Observation");
+  list.Group(kDebuggingGroup);
   const auto take_log = [this](const std::string& what) -> Status {
     if (what != "kv") {
       return MakeError(ErrorCode::kInvalid, "expected kv, found '{}'", Visible(what));
@@ -74,6 +73,7 @@ void SessionGroup::Add(OptionList& list, SessionUse use, const std::string& cont
   list.Checked(
       "--log", take_log, "WHAT",
       "kv: the shape of every layer's cache at each step, and blocks taken, copied and dropped");
+  list.Values("--log", {"kv"});
   list.Text("--log-file", &log_file, "FILE", "Write the log to a file", "stderr");
 }
 
@@ -91,6 +91,10 @@ int SessionGroup::ThreadCount() const {
 void SessionGroup::AddKvTypes(OptionList& list) {
   list.Checked("--kv-type", TakeKvType(&kv_type), "TYPE", "Type of the KV cache: " + KvTypeNames(),
                std::string(KvTypeName(kv_type)));
+  std::vector<std::string> types;
+  for (const KvType type : AllKvTypes()) types.emplace_back(KvTypeName(type));
+  list.Values("--kv-type", types);
+  list.Values("--source-kv-type", types);
   settings.Add(list, SessionTopic::kTypes);
   list.Checked(
       "--source-kv-type", TakeKvType(&source_kv_type), "TYPE",

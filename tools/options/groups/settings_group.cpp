@@ -5,17 +5,38 @@
 
 #include "base/result.h"
 #include "engine/limits.h"
+#include "tools/options/help_text.h"
 #include "tools/options/number_list.h"
 #include "tools/options/option_values.h"
 #include "tools/terminal/console.h"
 
 namespace kvant::tools {
+namespace {
+
+std::string FirstLong(const std::string& flags) {
+  return flags.substr(flags.find("--"), flags.find(',', flags.find("--")) - flags.find("--"));
+}
+
+// The names that a shell offers; a list is typed as its members.
+std::vector<std::string> ChoicesOf(const SessionSetting& setting) {
+  std::vector<std::string> out;
+  for (const std::string_view choice : setting.field.choices) {
+    if (choice != "list") out.emplace_back(choice);
+  }
+  return out;
+}
+
+}  // namespace
 
 void SettingsGroup::Add(OptionList& list, SessionTopic topic, const std::string& fallback,
                         const std::string& help) {
+  const std::string group = list.group();
   for (const SessionSetting& setting : AllSessionSettings()) {
-    if (setting.topic == topic) AddSetting(list, setting, fallback, help);
+    if (setting.topic != topic) continue;
+    list.Group(setting.is_for_debugging ? kDebuggingGroup : group);
+    AddSetting(list, setting, fallback, help);
   }
+  list.Group(group);
   if (topic == SessionTopic::kOffload) {
     list.Texts("--offload-layers", &offload_layers, "LIST",
                "Offload only these attention layers, by number from 0: 0-15, or 0,4,8-11");
@@ -51,6 +72,7 @@ void SettingsGroup::AddSetting(OptionList& list, const SessionSetting& setting,
       return {};
     };
     list.Checked(flags, take, std::string(setting.type), text, std::string(setting.fallback));
+    list.Values(FirstLong(flags), ChoicesOf(setting));
   }
 }
 

@@ -72,12 +72,25 @@ Status CheckFrames(const RunOptions& options, const Positionals& positionals) {
 Status CheckChat(const OptionList& list, const RunOptions& options) {
   if (options.conversation.no_template) KVANT_TRY(ConversationGroup::Check(list));
   return CheckRules(
-      list,
-      {{options.chat, kExcludes, "--chat", {"--session", "--prompt-cache"}},
-       {!options.chat,
-        kNeeds,
-        "--chat",
-        {"--system-prompt", "--system-prompt-file", "--chat-template", "--no-chat-template"}}});
+      list, {{options.chat, kExcludes, "--chat", {"--session", "--prompt-cache"}},
+             {!options.chat,
+              kNeeds,
+              "--chat",
+              {"--system-prompt", "--system-prompt-file", "--chat-template", "--no-chat-template",
+               "--chat-template-kwargs", "--reasoning", "--reasoning-budget"}}});
+}
+
+// An answer with calls is content and lines of calls, and nothing else.
+Status CheckCalls(const OptionList& list, const RunOptions& options) {
+  KVANT_TRY(options.tools.Check());
+  if (!options.tools.file.has_value()) return {};
+  if (options.searches()) {
+    return MakeError(ErrorCode::kInvalid, "--tools: not possible together with a beam search");
+  }
+  return list.Exclude({"--prompts", "--json", "--echo", "--special", "--keep", "--no-kv-cache",
+                       "--grammar", "--grammar-file", "--regex", "--choice", "--choices",
+                       "--json-schema", "--json-schema-file", "--json-object"},
+                      "--tools");
 }
 
 // Options of other models, and options of a search where there is none.
@@ -125,7 +138,6 @@ Status CheckContinuation(const OptionList& list, const RunOptions& options) {
   KVANT_TRY(CheckRules(
       list,
       {{!options.batch.prompts, kNeeds, "--prompts", {"--samples", "--parallel"}},
-       {!one.draft, kNeeds, "--draft", {"--draft-tokens"}},
        {!one.session, kNeeds, "--session", {"--session-rewind"}},
        {!one.prompt_cache, kNeeds, "--prompt-cache", {"--prompt-cache-all", "--prompt-cache-ro"}},
        {!options.session.settings.options.kv_cache,
@@ -134,9 +146,7 @@ Status CheckContinuation(const OptionList& list, const RunOptions& options) {
         {"--draft", "--session", "--prompt-cache", "--context-shift", "--keep"}},
        {one.session.has_value(), kExcludes, "--session", {"--prompt-cache"}},
        {one.prompt_cache_all, kExcludes, "--prompt-cache-all", {"--prompt-cache-ro"}}}));
-  if (one.draft.has_value() && one.draft->empty()) {
-    return MakeError(ErrorCode::kInvalid, "--draft: expected a model or ngram, found ''");
-  }
+  KVANT_TRY(one.draft.Check(list));
   for (const char* name : {"--session", "--prompt-cache"}) {
     if (!list.Given(name) || !one.File()->empty()) continue;
     return MakeError(ErrorCode::kInvalid, "{}: expected a file, found ''", name);
@@ -149,6 +159,7 @@ Status CheckContinuation(const OptionList& list, const RunOptions& options) {
 Status CheckModes(const OptionList& list, const RunOptions& options,
                   const Positionals& positionals) {
   KVANT_TRY(options.sampling.Check(list));
+  KVANT_TRY(GrammarGroup::Check(list));
   if (options.batch.prompts.has_value() || options.searches()) {
     KVANT_TRY(CheckManyTexts(list, options, positionals));
   }
@@ -158,6 +169,7 @@ Status CheckModes(const OptionList& list, const RunOptions& options,
                            kHasEncoder));
   }
   KVANT_TRY(CheckChat(list, options));
+  KVANT_TRY(CheckCalls(list, options));
   KVANT_TRY(CheckModel(list, options));
   if (options.searches()) KVANT_TRY(CheckSearch(list, options));
   return CheckContinuation(list, options);

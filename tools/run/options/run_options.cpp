@@ -30,11 +30,7 @@ void AddContinuation(OptionList& list, ContinueRunOptions& options) {
       "With --context-shift, which it brings along: keep BOS and the first N tokens of the "
       "prompt behind it; -1 keeps the whole prompt",
       "0");
-  list.Text("--draft,--model-draft", &options.draft, "MODEL",
-            "Guess several tokens at once with a smaller model, or with 'ngram' from the text "
-            "itself; can be faster, and never changes the text");
-  list.Integer("--draft-tokens,--draft-max,--draft-n", &options.draft_tokens, {1, 31},
-               "Most tokens to guess at once");
+  options.draft.Add(list);
 }
 
 void AddBatchOptions(OptionList& list, BatchRunOptions& options) {
@@ -59,7 +55,10 @@ void RunOptions::Add(OptionList& list) {
   list.Flag("--chat", &chat,
             "Take the prompt as a message: the template of the model's file makes a conversation "
             "of it, and the text is the answer");
-  conversation.Add(list, "Prompt, with --chat");
+  conversation.Add(list, "Prompt, with --chat", ThoughtsUse::kShown);
+  tools.Add(list,
+            "The prompt is a message, as with --chat. The answer's content is printed without "
+            "thoughts, and each call behind it as a line of JSON");
   list.Group("Generation");
   list.Integer("-n,--predict,--n-predict", &max_tokens, {-1, kContextMax},
                "Most tokens to generate; -1 goes on until an end token or a full context");
@@ -76,6 +75,7 @@ void RunOptions::Add(OptionList& list) {
   list.Flag("-q,--quiet", &quiet,
             "Show no progress and no speeds on the terminal, and no note about a session");
   sampling.Add(list);
+  grammar.Add(list);
   AddContinuation(list, continuation);
   search.Add(list);
   translation.AddPrefix(list);

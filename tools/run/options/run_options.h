@@ -9,10 +9,13 @@
 #include "base/result.h"
 #include "kvant/model.h"
 #include "tools/chat/chat_options.h"
+#include "tools/options/groups/draft_group.h"
+#include "tools/options/groups/grammar_group.h"
 #include "tools/options/groups/model_group.h"
 #include "tools/options/groups/sampling_group.h"
 #include "tools/options/groups/session_group.h"
 #include "tools/options/groups/text_group.h"
+#include "tools/options/groups/tools_group.h"
 #include "tools/run/options/frames_options.h"
 #include "tools/run/options/search_options.h"
 #include "tools/run/options/translation_options.h"
@@ -35,8 +38,7 @@ struct ContinueRunOptions {
   bool prompt_cache_read_only = false;
   bool context_shift = false;
   std::optional<int64_t> keep;  // of the prompt, without BOS; shifts the context, too
-  std::optional<std::string> draft;
-  int64_t draft_tokens = 8;
+  DraftGroup draft;
 
   // The file that the sequence is taken from, if any.
   const std::optional<std::string>& File() const {
@@ -49,15 +51,17 @@ struct RunOptions {
   TextGroup prompt;
   SessionGroup session;
   SamplingGroup sampling;
+  GrammarGroup grammar;
   SearchOptions search;
   TranslationOptions translation;
   FramesOptions frames;
   BatchRunOptions batch;
   ContinueRunOptions continuation;
   ConversationGroup conversation;
+  ToolsGroup tools;
   int64_t max_tokens = -1;
   std::vector<std::string> stop_texts;
-  bool chat = false;  // the prompt is a message
+  bool chat = false;  // the prompt is a message, as with tools
   bool ignore_eos = false;
   bool no_model_defaults = false;
   bool echo = false;

@@ -19,7 +19,7 @@ void SearchOptions::Add(OptionList& list) {
                "off");
   list.Real("--length-penalty", &length_penalty, {-kFactorMax, kFactorMax},
             "Divide a text's sum of log-probabilities by length^N to get its score", "1");
-  list.Text("--early-stopping", &early_stopping, "WHEN",
+  list.Text("--early-stopping", &early_stopping, "true|false|never",
             "When to end, once as many texts have ended as there are beams. true: at once; false: "
             "when the best live text now scores less than the worst ended one; never: when no live "
             "text can beat an ended one any more",
@@ -30,7 +30,7 @@ void SearchOptions::Add(OptionList& list) {
   list.Real(
       "--diversity,--diversity-penalty", &diversity_penalty, {0, kFactorMax},
       "Penalty on a token for each beam of an earlier group that has chosen it in the same step");
-  list.Text("--beam-scoring", &scoring, "PROGRAM",
+  list.Text("--beam-scoring", &scoring, "hf|ct2|whisper|oga",
             "Score and end texts as another program does: hf (Hugging Face transformers), ct2 "
             "(CTranslate2), whisper (OpenAI Whisper) or oga (ONNX Runtime GenAI)",
             "hf");

@@ -1,0 +1,277 @@
+"""Framing, limits, keys, names and pages: what the server answers before it looks at a body."""
+import json
+import os
+import signal
+import socket
+import stat
+import tempfile
+import time
+import unittest
+
+from common import CHAT_MODEL, Server, ServerCase, answers_in, read_all, run_kvant
+
+HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+MARK = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+BODY = b'{"content":"a"}'
+
+
+def post(*headers, body=BODY):
+    return b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\n" + b"".join(h + b"\r\n" for h in headers) + b"\r\n" + body
+
+
+class Framing(ServerCase):
+    """No bytes are read in two ways: whatever is odd is refused, and nothing behind it is answered."""
+
+    def expect_refused(self, data, statuses=(b"400",)):
+        answer = self.server.raw(data + MARK)
+        lines = answers_in(answer)
+        self.assertEqual(len(lines), 1, (data, answer))
+        self.assertIn(lines[0].split()[1], statuses, (data, lines))
+        self.assertIn(b"Connection: close", answer)
+        head, _, body = answer.partition(b"\r\n\r\n")
+        self.check_error(json.loads(body))
+        self.assertIn(b"X-Request-Id: ", head)
+
+    def test_lengths(self):
+        length = b"Content-Length: %d" % len(BODY)
+        chunked = b"Transfer-Encoding: chunked"
+        chunks = b"f\r\n" + BODY + b"\r\n0\r\n\r\n"
+        self.assertEqual(len(BODY), 15)
+        for data in (post(length), post(chunked, body=chunks), post(b"content-length:15"),
+                     post(b"Transfer-Encoding: Chunked", body=chunks)):
+            answer = self.server.raw(data + MARK)
+            self.assertEqual([line.split()[1] for line in answers_in(answer)], [b"200", b"200"], answer)
+        for headers in ((length, length), (length, chunked), (chunked, length), (chunked, chunked),
+                        (b"Content-Length: 15, 15",), (b"Content-Length: +15",), (b"Content-Length: -1",),
+                        (b"Content-Length: 0x0f",), (b"Content-Length: 15 15",), (b"Content-Length:",),
+                        (b"Content-Length: 1e1",), (b"Content-Length : 15",), (b"Content-Length\t: 15",),
+                        (b"Content-Length: 99999999999999999999999",), (b"Content-Length: 15\x0b",),
+                        (b"Transfer-Encoding: gzip, chunked",), (b"Transfer-Encoding: identity",),
+                        (b"Transfer-Encoding: xchunked",), (b"Transfer-Encoding: chunked, chunked",),
+                        (b"Transfer-Encoding: \x0bchunked",), (b"Transfer-Encoding : chunked",),
+                        (b"Transfer-Encoding:",), (b"Transfer-Encoding: \"chunked\"",), (b" Content-Length: 15",),
+                        (b"X: a", b" b", length), (b"X: a\x00b", length), (b"X\x00: a", length), (b": a", length),
+                        (b"no colon", length), (b"X Y: a", length), (b"X: a\rb", length), (b"X: a\nb", length)):
+            self.expect_refused(post(*headers))
+
+    def test_chunks(self):
+        chunked = b"Transfer-Encoding: chunked"
+        for chunks in (b"f;x=1\r\n" + BODY + b"\r\n0\r\n\r\n", b"f\n" + BODY + b"\r\n0\r\n\r\n",
+                       b"f\r\n" + BODY + b"0\r\n\r\n", b"f\r\n" + BODY + b"x\r\n0\r\n\r\n", b"g\r\n", b"-1\r\n", b"\r\n",
+                       b"0x0f\r\n" + BODY + b"\r\n0\r\n\r\n", b" f\r\n" + BODY + b"\r\n0\r\n\r\n",
+                       b"f \r\n" + BODY + b"\r\n0\r\n\r\n", b"f\r\n" + BODY + b"\r\n0\r\nX: y\r\n\r\n",
+                       b"f\r\r\n" + BODY + b"\r\n0\r\n\r\n"):
+            self.expect_refused(post(chunked, body=chunks))
+        self.expect_refused(post(chunked, body=b"fffffffff\r\n"), (b"413",))
+        self.expect_refused(post(chunked, body=b"ffffffff\r\n"), (b"413",))
+
+    def test_lines(self):
+        for data in (HEAD.replace(b"\r\n", b"\n") + b"\n", b"\r\n" + HEAD + b"\r\n", b"GET /health HTTP/1.1\r\n\r\n",
+                     HEAD + b"Host: localhost\r\n\r\n", b"GET  /health HTTP/1.1\r\nHost: a\r\n\r\n",
+                     b"GET /health HTTP/1.1 \r\nHost: a\r\n\r\n", b"GET /health HTTP/2.0\r\nHost: a\r\n\r\n",
+                     b"GET /health http/1.1\r\nHost: a\r\n\r\n", b"GET /health\r\n\r\n", b"G(T /health HTTP/1.1\r\nHost: a\r\n\r\n",
+                     b"GET /he\xc3\xa4lth HTTP/1.1\r\nHost: a\r\n\r\n", b"GET health HTTP/1.1\r\nHost: a\r\n\r\n",
+                     b"GET http://other/health HTTP/1.1\r\nHost: localhost\r\n\r\n", HEAD + b"X: \x7f\r\n\r\n"):
+            self.expect_refused(data)
+
+    def test_paths(self):
+        for path in (b"/../health", b"/v1/%2e%2e/health", b"/%00", b"/%5c..%5chealth", b"/a%", b"/a%2", b"/a%zz",
+                     b"/./health"):
+            self.expect_refused(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        for path, status in (("//health", 404), ("/health/", 404), ("/%68ealth", 200), ("/v1/health", 200),
+                             ("/health?a=b&c", 200), ("/v1", 404), ("/v1/v1/health", 404), ("/", 200)):
+            self.assertEqual(self.server.ask("GET", path)[0], status, path)
+        whole = b"GET http://localhost/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        self.assertTrue(self.server.raw(whole).startswith(b"HTTP/1.1 200 "))
+
+    def test_sizes(self):
+        self.expect_refused(b"GET /" + b"a" * 65536 + b" HTTP/1.1\r\nHost: a\r\n\r\n", (b"414",))
+        self.expect_refused(HEAD + b"".join(b"X%d: a\r\n" % i for i in range(200)) + b"\r\n", (b"431",))
+        self.expect_refused(HEAD + b"X: " + b"a" * (1 << 20) + b"\r\n\r\n", (b"431",))
+        self.expect_refused(b"a" * (1 << 20), (b"414", b"431", b"400"))
+        answer = self.server.raw(post(b"Content-Length: 99999999", body=b""))
+        self.assertTrue(answer.startswith(b"HTTP/1.1 413 "), answer)
+
+    def test_pipelined(self):
+        answer = self.server.raw(HEAD + b"\r\n" + HEAD + b"\r\n" + MARK)
+        self.assertEqual([line.split()[1] for line in answers_in(answer)], [b"200"] * 3)
+        self.assertLess(answer.index(b'"status"'), answer.index(b'"object"'))
+
+    def test_keeps_alive(self):
+        with self.server.connect() as client:
+            for _ in range(3):
+                client.sendall(HEAD + b"\r\n")
+                answer = client.recv(65536)
+                self.assertTrue(answer.startswith(b"HTTP/1.1 200 OK\r\n"), answer)
+                self.assertIn(b"Connection: keep-alive", answer)
+            client.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+            answer = read_all(client)
+            self.assertIn(b"Connection: close", answer)
+
+    def test_head_and_options(self):
+        answer = self.server.raw(HEAD.replace(b"GET", b"HEAD") + b"Connection: close\r\n\r\n")
+        head, _, body = answer.partition(b"\r\n\r\n")
+        self.assertTrue(head.startswith(b"HTTP/1.1 200 "))
+        self.assertIn(b"Content-Length: 15", head)
+        self.assertEqual(body, b"")
+        self.assertEqual(self.server.ask("OPTIONS", "/v1/models")[0], 204)
+        self.assertEqual(self.server.ask("OPTIONS", "*")[0], 204)
+
+    def test_continue(self):
+        with self.server.connect() as client:
+            client.sendall(post(b"Content-Length: 15", b"Expect: 100-continue", b"Connection: close", body=b""))
+            self.assertEqual(client.recv(100), b"HTTP/1.1 100 Continue\r\n\r\n")
+            client.sendall(BODY)
+            self.assertTrue(read_all(client).startswith(b"HTTP/1.1 200 "))
+        self.assertTrue(self.server.raw(post(b"Expect: magic", body=b"")).startswith(b"HTTP/1.1 417 "))
+
+    def test_statuses(self):
+        for method, path, status in (("GET", "/nothing", 404), ("DELETE", "/health", 405), ("GET", "/tokenize", 405),
+                                     ("POST", "/v1/embeddings", 501), ("POST", "/rerank", 501),
+                                     ("GET", "/lora-adapters", 501), ("GET", "/v1/models/none", 404)):
+            found, headers, data = self.server.ask(method, path, "{}" if method == "POST" else None)
+            self.assertEqual(found, status, (method, path))
+            self.assertEqual(headers["Content-Type"], "application/json")
+            self.assertRegex(headers["X-Request-Id"], r"^req-\w+$")
+            self.check_error(data)
+            if status == 405:
+                self.assertTrue(headers["Allow"])
+        found, headers, data = self.server.ask("POST", "/tokenize", BODY, {"Content-Encoding": "gzip"})
+        self.assertEqual(found, 415)
+        self.assertEqual(self.server.ask("GET", "/health", headers={"X-Request-Id": "my-1.a"})[1]["X-Request-Id"], "my-1.a")
+
+    def test_needs_no_content_type(self):
+        self.assertEqual(self.server.ask("POST", "/tokenize", BODY, {"Content-Type": "text/plain"})[0], 200)
+
+    def test_names(self):
+        for host, status in (("localhost", 200), ("127.0.0.1", 200), ("127.0.0.1:1", 200), ("[::1]:80", 200),
+                             ("a.localhost", 200), (socket.gethostname(), 200), ("evil.example", 403),
+                             ("localhost.evil.example", 403), ("127.0.0.1.evil.example", 403), ("10.0.0.1", 403)):
+            found, _, data = self.server.ask("GET", "/health", headers={"Host": host})
+            self.assertEqual(found, status, host)
+
+    def test_pages(self):
+        for origin in ("https://evil.example", "null", "http://localhost.evil.example"):
+            found, headers, _ = self.server.ask("POST", "/tokenize", BODY, {"Origin": origin})
+            self.assertEqual(found, 403)
+            self.assertNotIn("Access-Control-Allow-Origin", headers)
+        own = "127.0.0.1:%d" % self.server.port
+        self.assertEqual(self.server.ask("POST", "/tokenize", BODY, {"Origin": "http://" + own, "Host": own})[0], 200)
+
+
+class Pages(ServerCase):
+    options = ("--cors-origins", "https://a.example,https://b.example")
+
+    def test_listed_pages(self):
+        for origin, listed in (("https://a.example", True), ("https://b.example", True), ("https://a.example.evil", False),
+                               ("null", False), ("https://A.example", False)):
+            found, headers, _ = self.server.ask("POST", "/tokenize", BODY, {"Origin": origin})
+            self.assertEqual(found, 200 if listed else 403)
+            self.assertEqual(headers.get("Access-Control-Allow-Origin"), origin if listed else None)
+            self.assertEqual(headers["Vary"], "Origin")
+            self.assertNotIn("Access-Control-Allow-Credentials", headers)
+            found, headers, _ = self.server.ask("OPTIONS", "/v1/models", headers={"Origin": origin})
+            self.assertEqual(found, 204)
+            self.assertEqual("Access-Control-Allow-Methods" in headers, listed)
+
+
+class Keys(ServerCase):
+    options = ("--api-key", "first,second")
+
+    def test_keys(self):
+        def status(path="/v1/models", **headers):
+            return self.server.ask("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})[0]
+        for key in ("first", "second"):
+            self.assertEqual(status(Authorization="Bearer " + key), 200)
+            self.assertEqual(status(Authorization="bearer " + key), 200)
+            self.assertEqual(status(X_Api_Key=key), 200)
+        for key in ("", "firs", "first2", "first,second", "x" * 8000):
+            self.assertEqual(status(Authorization="Bearer " + key), 401, key)
+            self.assertEqual(status(X_Api_Key=key), 401, key)
+        self.assertEqual(status(Authorization="Basic first"), 401)
+        self.assertEqual(status(Authorization="Bearer first", X_Api_Key="wrong"), 401)
+        self.assertEqual(status(), 401)
+        for path in ("/nothing", "/metrics", "/slots", "/props", "/v1/models/x", "/page"):
+            self.assertEqual(status(path), 401, path)
+        self.assertEqual(status("/health"), 200)
+        found, headers, data = self.server.ask("POST", "/v1/completions", "{}")
+        self.assertEqual(found, 401)
+        self.check_error(data, type="authentication_error", code="invalid_api_key")
+
+
+class Starting(unittest.TestCase):
+    def test_key_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "keys")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("# keys\n\nsecret\n")
+            os.chmod(path, 0o644)
+            code, _, error = run_kvant("serve", CHAT_MODEL, "--api-key-file", path)
+            self.assertEqual(code, 1)
+            self.assertIn("chmod 600", error)
+            os.chmod(path, 0o600)
+            with Server(CHAT_MODEL, "--api-key-file", path, environment={"KVANT_API_KEY": "other"}) as server:
+                for key, status in (("secret", 200), ("other", 200), ("# keys", 401)):
+                    self.assertEqual(server.ask("GET", "/v1/models", headers={"X-Api-Key": key})[0], status)
+
+    def test_what_is_refused(self):
+        for options, code, text in (
+                (("--host", "0.0.0.0", "--port", "0"), 2, "--no-key"), (("--host", "no.such.host.invalid"), 2, "--host"),
+                (("--api-key-file", "/nowhere"), 1, "/nowhere"), (("--cors-origins", "*"), 2, "--cors-origins"),
+                (("--parallel", "0"), 2, "--parallel"), (("--port", "70000"), 2, "--port")):
+            found, out, error = run_kvant("serve", CHAT_MODEL, *options)
+            self.assertEqual((found, out), (code, ""), error)
+            self.assertIn(text, error)
+        code, _, error = run_kvant("serve")
+        self.assertEqual(code, 2)
+        self.assertIn("hf download", error)
+        with Server() as server:
+            code, _, error = run_kvant("serve", CHAT_MODEL, "--port", str(server.port))
+            self.assertEqual(code, 1)
+            self.assertIn("Address already in use", error)
+        # The port is free again at once.
+        with Server() as server:
+            port = server.port
+        code, _, error = run_kvant("serve", "/nowhere.gguf", "--port", str(port))
+        self.assertIn("/nowhere.gguf", error)
+
+    def test_unix_socket(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "a.sock")
+            with Server(host="127.0.0.1," + path) as server:
+                self.assertEqual(server.process.stdout.readline().strip(), "unix:" + path)
+                self.assertEqual(stat.S_IMODE(os.stat(path).st_mode) & 0o077, 0)
+                with socket.socket(socket.AF_UNIX) as client:
+                    client.connect(path)
+                    client.sendall(HEAD + b"Connection: close\r\n\r\n")
+                    self.assertTrue(read_all(client).startswith(b"HTTP/1.1 200 "))
+                self.assertEqual(server.ask("GET", "/health")[0], 200)
+            self.assertFalse(os.path.exists(path))
+
+    def test_slow_heads(self):
+        """A head that does not come ends the connection without an answer; others are served meanwhile."""
+        with Server() as server:
+            slow = [server.connect() for _ in range(100)]
+            for client in slow:
+                client.sendall(b"GET /health HT")
+            self.assertEqual(server.ask("GET", "/health")[0], 200)
+            start = time.monotonic()
+            self.assertEqual(slow[0].recv(1), b"")
+            self.assertGreater(time.monotonic() - start, 5)
+            for client in slow:
+                client.close()
+
+    def test_second_signal(self):
+        with Server(CHAT_MODEL, "--drain-s", "600", "-c", "200000") as server:
+            connection = server.begin("/v1/completions", {"prompt": "a", "max_tokens": -1, "ignore_eos": True})
+            server.wait_until(lambda metrics: metrics["llamacpp:requests_processing"] == 1)
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(1)
+            self.assertIsNone(server.process.poll())
+            server.process.send_signal(signal.SIGTERM)
+            server.process.wait(10)
+            connection.close()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,271 @@
+"""Many clients, clients that leave or are slow, full queues, little memory, and the end of the server."""
+import concurrent.futures
+import json
+import os
+import signal
+import socket
+import struct
+import tempfile
+import time
+import unittest
+
+from common import SECONDS, TEXT_MODEL, Server, ServerCase
+
+TEXTS = "/v1/completions"
+# Without a stream nothing is sent, and so nobody need read.
+ENDLESS = {"prompt": "ROMEO:", "max_tokens": -1, "ignore_eos": True, "temperature": 0}
+LONG = ("-c", "200000")  # so that no text ends before its test
+
+
+def leave(connection, at_once):
+    """Ends a connection: with RST at once, else with FIN."""
+    if at_once:
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    else:
+        connection.sock.shutdown(socket.SHUT_RDWR)
+    os.close(connection.sock.detach())
+
+
+class Leaving(ServerCase):
+    model = TEXT_MODEL
+    options = ("--parallel", "2", "--no-cache-prompt", *LONG)
+
+    def gone(self, metrics):
+        return metrics["llamacpp:requests_processing"] == 0 and metrics["llamacpp:requests_deferred"] == 0
+
+    def test_clients_that_leave(self):
+        """Whatever their request was doing, its sequences and blocks are free soon, and nothing else changes."""
+        body = {"prompt": "JULIET:", "max_tokens": 30, "temperature": 0}
+        expected = self.server.post(TEXTS, body)["choices"][0]["text"]
+        for at_once in (False, True):
+            for stream in (False, True):
+                before = self.server.wait_until(self.gone)
+                connection = self.server.begin(TEXTS, {**ENDLESS, "stream": stream})
+                if stream:
+                    connection.getresponse().readline()  # it leaves before it has too much to read
+                else:
+                    self.server.wait_until(lambda metrics: metrics["llamacpp:requests_processing"] == 1)
+                leave(connection, at_once)
+                after = self.server.wait_until(self.gone)
+                self.assertEqual(after["kvant_texts_cancelled_total"], before["kvant_texts_cancelled_total"] + 1)
+                self.server.wait_until(lambda metrics: metrics["kvant_blocks_used"] == before["kvant_blocks_used"])
+                self.assertEqual(self.server.post(TEXTS, body)["choices"][0]["text"], expected)
+
+    def test_clients_that_leave_the_queue(self):
+        running = [self.server.begin(TEXTS, ENDLESS) for _ in range(2)]
+        self.server.wait_until(lambda metrics: metrics["llamacpp:requests_processing"] == 2)
+        waiting = self.server.begin(TEXTS, ENDLESS)
+        self.server.wait_until(lambda metrics: metrics["llamacpp:requests_deferred"] == 1)
+        leave(waiting, True)
+        self.server.wait_until(lambda metrics: metrics["llamacpp:requests_deferred"] == 0)
+        self.assertEqual(self.server.metrics()["llamacpp:requests_processing"], 2)
+        for connection in running:
+            leave(connection, False)
+        self.server.wait_until(self.gone)
+
+    def test_clients_that_leave_in_a_request(self):
+        for data in (b"POST /v1/completions HT", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n",
+                     b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"):
+            with self.server.connect() as client:
+                client.sendall(data)
+        self.server.wait_until(lambda metrics: metrics["kvant_connections"] <= 1)
+
+    def test_a_client_that_shuts_its_side_is_gone_and_one_that_asks_on_is_not(self):
+        def request(close):
+            body = json.dumps({**ENDLESS, "stream": True, "max_tokens": 40})
+            return ("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %d\r\n\r\n%s"
+                    % ("Connection: close\r\n" if close else "", len(body), body)).encode()
+        with self.server.connect() as client:
+            client.sendall(request(False) + request(True))
+            answer = b""
+            while piece := client.recv(65536):
+                answer += piece
+        self.assertEqual(answer.count(b"HTTP/1.1 200 OK"), 2)
+        self.assertEqual(answer.count(b"[DONE]"), 2)
+        body = json.dumps({**ENDLESS, "stream": True})
+        answer = self.server.raw(("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
+                                  % (len(body), body)).encode(), shut=True)
+        self.server.wait_until(self.gone)
+        self.assertNotIn(b"[DONE]", answer)
+
+    def test_a_client_that_reads_nothing(self):
+        """Its answer is kept up to a limit, then it is left; others go on."""
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", self.server.port))
+        body = json.dumps({**ENDLESS, "stream": True, "logprobs": 20})
+        client.sendall(("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)).encode())
+        self.server.wait_until(lambda metrics: metrics["llamacpp:requests_processing"] == 1)
+        self.assertTrue(self.server.post(TEXTS, {"prompt": "a", "max_tokens": 5})["choices"])
+        self.server.wait_until(self.gone)
+        client.close()
+
+
+class SlowReaders(unittest.TestCase):
+    """Clients that read slowly, over a socket whose buffers are small."""
+
+    def ask(self, path, body):
+        client = socket.socket(socket.AF_UNIX)
+        self.addCleanup(client.close)
+        client.settimeout(SECONDS)
+        client.connect(path)
+        text = json.dumps(body)
+        client.sendall(("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
+                        % (len(text), text)).encode())
+        return client
+
+    def test_they_are_left_in_time(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "a.sock")
+            with Server(TEXT_MODEL, "--write-timeout", "2", *LONG, host="127.0.0.1," + path) as server:
+                # About 700 kB: more than the socket holds, and less than the server keeps.
+                body = {**ENDLESS, "max_tokens": 2500, "stream": True}
+                for reads in (False, True):
+                    for one in ({**body}, {**ENDLESS, "stream": True}):
+                        client = self.ask(path, one)
+                        server.wait_until(lambda metrics: metrics["kvant_connections"] == 2)
+                        end = time.monotonic() + 45  # without the option it would take a minute
+                        while server.metrics()["kvant_connections"] > 1:
+                            self.assertLess(time.monotonic(), end)
+                            if reads:
+                                client.recv(1)  # the connection is there as long as there is something to read
+                            time.sleep(0.3)
+                        server.wait_until(lambda metrics: metrics["llamacpp:requests_processing"] == 0)
+                # One that reads on gets all of it, slow as it is.
+                client = self.ask(path, body)
+                answer = b""
+                while piece := client.recv(32768):
+                    answer += piece
+                    time.sleep(0.1)
+                self.assertTrue(answer.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"), answer[-200:])
+
+
+class Queue(ServerCase):
+    model = TEXT_MODEL
+    options = ("--parallel", "1", "--queue", "1", *LONG)
+
+    def test_full_queue(self):
+        connections = [self.server.begin(TEXTS, ENDLESS)]
+        self.server.wait_until(lambda metrics: metrics["llamacpp:requests_processing"] == 1)
+        connections.append(self.server.begin(TEXTS, ENDLESS))
+        self.server.wait_until(lambda metrics: metrics["llamacpp:requests_deferred"] == 1)
+        for stream in (False, True):
+            found, headers, data = self.server.ask("POST", TEXTS, json.dumps({**ENDLESS, "stream": stream}))
+            self.assertEqual(found, 429)
+            self.check_error(data, code="rate_limit_exceeded")
+            self.assertLessEqual(1, int(headers["Retry-After"]))
+            self.assertIn("Please try again in", data["error"]["message"])
+        for connection in connections:
+            leave(connection, True)
+        self.server.wait_until(lambda metrics: metrics["llamacpp:requests_processing"] == 0)
+        self.server.post(TEXTS, {"prompt": "a", "max_tokens": 1})
+
+
+class Memory(unittest.TestCase):
+    def test_little_memory(self):
+        """With a part of the memory all texts end, and are those of a server with enough."""
+        bodies = [{"prompt": "Speaker %d says:" % i, "max_tokens": 60, "seed": i, "ignore_eos": True} for i in range(12)]
+        texts = []
+        for options in ((), ("--kv-budget", "3MiB")):
+            with Server(TEXT_MODEL, "--parallel", "12", "--no-cache-prompt", *options) as server:
+                with concurrent.futures.ThreadPoolExecutor(12) as threads:
+                    texts.append(list(threads.map(lambda body: server.post(TEXTS, body)["choices"][0]["text"], bodies)))
+                metrics = server.metrics()
+                self.assertEqual(metrics["kvant_texts_failed_total"], 0)
+        self.assertEqual(texts[0], texts[1])
+
+    def test_what_never_fits(self):
+        with Server(TEXT_MODEL, "--kv-budget", "200K") as server:
+            data = server.post(TEXTS, {"prompt": [5] * 200, "max_tokens": 1}, 400)
+            self.assertEqual(data["error"]["code"], "context_length_exceeded")
+            self.assertIn("--kv-budget", data["error"]["message"])
+            server.post(TEXTS, {"prompt": "a", "max_tokens": 1})
+
+
+class Sharing(ServerCase):
+    model = TEXT_MODEL
+    options = ("--parallel", "8", *LONG)
+
+    def test_a_new_prefix_of_many_is_computed_once(self):
+        prefix = [7 + i % 200 for i in range(192)]
+        before = self.server.metrics()["llamacpp:prompt_tokens_total"]
+        bodies = [{"prompt": [*prefix, 300 + i], "max_tokens": 2} for i in range(8)]
+        with concurrent.futures.ThreadPoolExecutor(8) as threads:
+            list(threads.map(lambda body: self.server.post(TEXTS, body), bodies))
+        self.assertLessEqual(self.server.metrics()["llamacpp:prompt_tokens_total"] - before, 192 + 8 + 64)
+        ninth = self.server.post(TEXTS, {"prompt": [*prefix, 310], "max_tokens": 2})["usage"]
+        self.assertGreaterEqual(ninth["prompt_tokens_details"]["cached_tokens"], 192 - 16)
+
+    def test_a_short_prompt_beside_endless_ones(self):
+        streams = [self.server.begin(TEXTS, ENDLESS) for _ in range(6)]
+        self.server.wait_until(lambda metrics: metrics["llamacpp:requests_processing"] == 6)
+        self.assertTrue(self.server.post(TEXTS, {"prompt": "a", "max_tokens": 3})["choices"])
+        for _ in range(5):
+            self.assertEqual(self.server.ask("GET", "/health")[0], 200)
+        for connection in streams:
+            leave(connection, False)
+
+
+class Ending(unittest.TestCase):
+    def check(self, drain, tokens):
+        """What a stream got that was under way when the server was told to end."""
+        with Server(TEXT_MODEL, "--drain-s", str(drain), *LONG) as server:
+            answer = server.begin(TEXTS, {**ENDLESS, "stream": True, "max_tokens": tokens}).getresponse()
+            answer.readline()
+            with concurrent.futures.ThreadPoolExecutor(1) as threads:
+                rest = threads.submit(answer.read)
+                server.process.send_signal(signal.SIGTERM)
+                refused = 0
+                while not refused:
+                    try:
+                        refused = server.ask("GET", "/health")[0] == 503
+                        refused &= server.ask("POST", TEXTS, {"prompt": "a"})[0] == 503
+                    except OSError:  # the text was short, and the server has ended
+                        break
+                self.assertEqual(server.process.wait(SECONDS), 0)
+                return rest.result(), refused
+
+    def test_texts_end_first(self):
+        rest, _ = self.check(600, 3000)
+        self.assertIn(b"[DONE]", rest)
+
+    def test_texts_that_take_too_long_end_with_an_error(self):
+        rest, refused = self.check(1, -1)
+        self.assertTrue(refused)
+        self.assertNotIn(b"[DONE]", rest)
+        last = [line for line in rest.split(b"\n") if line.startswith(b"data: ")][-1]
+        self.assertEqual(json.loads(last[6:])["error"]["type"], "unavailable_error")
+
+    def test_without_texts_at_once(self):
+        with Server(TEXT_MODEL) as server:
+            start = time.monotonic()
+            server.process.send_signal(signal.SIGINT)
+            self.assertEqual(server.process.wait(SECONDS), 0)
+            self.assertLess(time.monotonic() - start, 20)
+
+
+class Growth(ServerCase):
+    model = TEXT_MODEL
+
+    def test_many_requests_leave_nothing_behind(self):
+        """Descriptors, sequences and blocks are the same after hundreds of requests, some of them left early."""
+        def work(number):
+            for i in range(25):
+                if i % 10 == number % 10:
+                    connection = self.server.begin(TEXTS, {**ENDLESS, "max_tokens": 50})
+                    leave(connection, i % 2 == 0)
+                else:
+                    self.server.post(TEXTS, {"prompt": "a", "max_tokens": 2, "cache_prompt": False})
+
+        def count():
+            self.server.wait_until(lambda m: m["kvant_connections"] == 1 and m["llamacpp:requests_processing"] == 0)
+            return len(os.listdir("/proc/%d/fd" % self.server.process.pid)), self.server.metrics()["kvant_blocks_used"]
+
+        work(0)
+        before = count()
+        with concurrent.futures.ThreadPoolExecutor(8) as threads:
+            list(threads.map(work, range(8)))
+        end = time.monotonic() + SECONDS
+        while (after := count()) != before:  # the last connections may be about to end
+            self.assertLess(time.monotonic(), end, (before, after))
+            time.sleep(0.1)
