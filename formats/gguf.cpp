@@ -1,6 +1,7 @@
 // GgufFile: joins the shards of a model into one list of tensors and answers look-ups.
 #include "formats/gguf.h"
 
+#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -166,8 +167,25 @@ Result<GgufFile> GgufFile::Finished(std::unique_ptr<State> state, UnreadableTens
   GgufFile file(std::move(state));
   if (unreadable == UnreadableTensors::kRefused) {
     KVANT_ASSIGN(file.state_->unpacked, UnpackInterleaved(file));
+    KVANT_TRY(AlignTensors(file));
   }
   return file;
+}
+
+Status GgufFile::AlignTensors(GgufFile& file) {
+  for (const GgufTensor& tensor : file.tensors()) {
+    const std::span<const std::byte> in_file(tensor.data, tensor.size_bytes);
+    const bool aligned = reinterpret_cast<uintptr_t>(tensor.data) % kGgufElementAlignment == 0;
+    if (aligned || in_file.empty()) continue;
+    KVANT_ASSIGN(AlignedBuffer bytes,
+                 AlignedBuffer::Allocate(in_file.size(), "tensors that lie unaligned in the file"));
+    std::memcpy(bytes.data(), in_file.data(), in_file.size());
+    file.ReplaceTensor(tensor.name, *tensor.format, std::move(bytes));
+    if (!file.mappings().empty()) {
+      file.mappings()[static_cast<size_t>(tensor.shard)].Release(in_file);
+    }
+  }
+  return {};
 }
 
 GgufFile GgufFile::Share() const { return GgufFile(std::make_unique<State>(*state_)); }

@@ -66,11 +66,13 @@ struct GgufValue {
 inline constexpr int kGgufDimsMax = 4;
 
 // Tensor data begins at multiples of the alignment, a power of two that the key below may change.
-// The specification demands a multiple of 8, which aligns the elements of every format; the upper
-// bound is the largest page of Linux, beyond which an alignment serves nobody.
+// The specification demands a multiple of 8, which aligns the elements of every format, and other
+// readers take smaller ones, too; the upper bound is the largest page of Linux, beyond which an
+// alignment serves nobody. Elements that a file leaves unaligned are copied into memory.
 inline constexpr std::string_view kGgufAlignmentKey = "general.alignment";
 inline constexpr uint64_t kGgufAlignmentDefault = 32;
-inline constexpr uint64_t kGgufAlignmentMin = 8;
+inline constexpr uint64_t kGgufAlignmentMin = 1;
+inline constexpr uint64_t kGgufElementAlignment = 8;
 inline constexpr uint64_t kGgufAlignmentMax = 65536;
 
 constexpr bool GgufAlignmentValid(uint64_t alignment) {
@@ -83,7 +85,7 @@ struct GgufTensor {
   quant::TensorType type{};                     // as stored in the file
   const quant::FormatTraits* format = nullptr;  // null where kvant cannot read the type
   int n_dims = 0;
-  int64_t dims[kGgufDimsMax] = {1, 1, 1, 1};  // dims[0] is the contiguous one (columns)
+  int64_t dims[kGgufDimsMax] = {1, 1, 1, 1};  // dims[0] is the contiguous one (columns); 0: empty
   const std::byte* data = nullptr;  // into the mapping of its shard, all size_bytes readable
   // Bytes of the tensor. A tensor whose type has an unknown size reaches up to the next tensor, or
   // to the end of the file: padding counts then.
@@ -117,7 +119,7 @@ class GgufFile {
   // Opens a file, or all shards of a split model given any shard ("name-00002-of-00005.gguf").
   // Unless tensors are only listed, those whose rows lie interleaved
   // (quant/interleaved/interleaved.h) are unpacked into memory of this object, and unpacked() says
-  // so.
+  // so; those whose bytes lie at no multiple of kGgufElementAlignment are copied into it.
   static Result<GgufFile> Open(const std::string& path, FileAccess access = FileAccess::kMap,
                                UnreadableTensors unreadable = UnreadableTensors::kRefused,
                                const ReadProgress& progress = {});
@@ -172,6 +174,7 @@ class GgufFile {
   struct State;
   explicit GgufFile(std::unique_ptr<State> state);
   static Result<GgufFile> Finished(std::unique_ptr<State> state, UnreadableTensors unreadable);
+  static Status AlignTensors(GgufFile& file);
   std::unique_ptr<State> state_;
 };
 

@@ -34,7 +34,7 @@ inline BlockSize BlockSizeOf(const quant::FormatTraits& format) {
 }
 
 // The number of a tensor's values. kInvalid, naming the tensor, if there are more than kGgufDimsMax
-// dimensions, one is below 1, or there are more than 2^63 - 1 values.
+// dimensions, one is below 0, or there are more than 2^63 - 1 values.
 Result<int64_t> TensorValues(std::string_view tensor, std::span<const int64_t> dims);
 
 // The bytes of a tensor, at most 2^63 - 1. kInvalid as above, if there are more than 2^63 - 1

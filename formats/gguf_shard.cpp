@@ -14,6 +14,7 @@
 #include "formats/name_index.h"
 #include "formats/other_files.h"
 #include "formats/quoted.h"
+#include "quant/formats/q2_0.h"
 #include "quant/interleaved/interleaved.h"
 #include "quant/unsupported_types.h"
 
@@ -47,6 +48,7 @@ class GgufParser {
     KVANT_TRY(FindAlignment());
     KVANT_TRY(ReadTensorInfos());
     KVANT_TRY(MeasureUnknownTypes());
+    KVANT_TRY(CheckOldBlocks());
     KVANT_TRY(PlaceTensors());
     KVANT_TRY(CheckOverlaps());
     return std::move(shard_);
@@ -70,6 +72,7 @@ class GgufParser {
   Result<int64_t> SizeOf(const GgufTensor& tensor) const;
   Error UnreadableType(const GgufTensor& tensor) const;
   Status MeasureUnknownTypes();
+  Status CheckOldBlocks() const;
   Status PlaceTensors();
   Status CheckOverlaps();
 
@@ -194,13 +197,11 @@ Status GgufParser::ReadNumber(std::string_view key, GgufValue& value) {
   return {};
 }
 
-// The specification calls a boolean other than 0 and 1 invalid, so it is refused: it is a sign of
-// misread or damaged metadata.
+// The specification calls a boolean other than 0 and 1 invalid; others read it as true.
 Status GgufParser::ReadBool(std::string_view key, GgufValue& value) {
   uint8_t truth = 0;
   if (!cursor_.Read(truth)) return EndsInside("the value of key", key);
-  if (truth > 1) return Corrupt("key {} is the boolean {}, expected 0 or 1", Quoted(key), truth);
-  value.value = truth == 1;
+  value.value = truth != 0;
   return {};
 }
 
@@ -224,11 +225,7 @@ Status GgufParser::ReadArray(std::string_view key, GgufArray& array) {
   }
   if (!strings) {
     array.data = cursor_.Take(array.count * element_bytes_min);
-    if (array.type != GgufType::kBool) return {};
-    const bool valid = std::all_of(array.data, array.data + array.count,
-                                   [](std::byte truth) { return truth <= std::byte{1}; });
-    if (valid) return {};
-    return Corrupt("key {} is an array of booleans with a value other than 0 and 1", Quoted(key));
+    return {};
   }
   array.strings.resize(array.count);
   for (std::string_view& text : array.strings) {
@@ -341,7 +338,7 @@ Error GgufParser::UnreadableType(const GgufTensor& tensor) const {
                       Quoted(tensor.name), name, number);
 }
 
-// The bytes of a tensor, or 0 where its type does not tell them; a tensor has at least one value.
+// The bytes of a tensor, or 0 where its type does not tell them.
 Result<int64_t> GgufParser::SizeOf(const GgufTensor& tensor) const {
   const std::span<const int64_t> dims(tensor.dims, static_cast<size_t>(tensor.n_dims));
   if (tensor.format != nullptr) return TensorBytes(tensor.name, BlockSizeOf(*tensor.format), dims);
@@ -355,7 +352,9 @@ Result<int64_t> GgufParser::SizeOf(const GgufTensor& tensor) const {
 
 // A tensor whose type does not tell its size reaches to the next one, or to the end of the file.
 Status GgufParser::MeasureUnknownTypes() {
-  const auto is_unknown = [](const GgufTensor& tensor) { return tensor.size_bytes == 0; };
+  const auto is_unknown = [](const GgufTensor& tensor) {
+    return tensor.size_bytes == 0 && tensor.n_values() > 0;
+  };
   if (std::none_of(shard_.tensors.begin(), shard_.tensors.end(), is_unknown)) return {};
   std::vector<uint64_t> begins = offsets_;
   const uint64_t data_begin = RoundUp(cursor_.position(), shard_.alignment);
@@ -380,6 +379,36 @@ Status GgufParser::MeasureUnknownTypes() {
   return {};
 }
 
+// A fork wrote groups of 128 values under the type of Q2_0, which has 64: such a tensor is told by
+// its extent, which is that of the groups and no more than the alignment adds.
+Status GgufParser::CheckOldBlocks() const {
+  constexpr int64_t kOldValues = 128;
+  constexpr int64_t kOldBytes = 34;
+  const auto is_q2_0 = [](const GgufTensor& tensor) {
+    return tensor.type == quant::Q2_0::kType && tensor.dims[0] % kOldValues == 0;
+  };
+  if (std::ranges::none_of(shard_.tensors, is_q2_0)) return {};
+  std::vector<uint64_t> begins = offsets_;
+  const uint64_t data_begin = RoundUp(cursor_.position(), shard_.alignment);
+  begins.push_back(bytes_.size() - std::min<uint64_t>(data_begin, bytes_.size()));
+  std::ranges::sort(begins);
+  for (size_t i = 0; i < shard_.tensors.size(); ++i) {
+    const GgufTensor& tensor = shard_.tensors[i];
+    const auto next = std::ranges::upper_bound(begins, offsets_[i]);
+    if (!is_q2_0(tensor) || next == begins.end()) continue;
+    const uint64_t extent = *next - offsets_[i];
+    const auto old = static_cast<uint64_t>(tensor.n_values() / kOldValues * kOldBytes);
+    const bool fits = old <= extent && extent <= RoundUp(old, shard_.alignment);
+    if (extent >= tensor.size_bytes || !fits) continue;
+    return NotSupported(
+        "tensor {} has type {} ({}) and the extent of groups of {} values, as a fork wrote them, "
+        "{} bytes; groups have {} values, which makes {} bytes: convert the original model",
+        Quoted(tensor.name), quant::Q2_0::kName, static_cast<uint32_t>(tensor.type), kOldValues,
+        extent, quant::Q2_0::kBlockValues, tensor.size_bytes);
+  }
+  return {};
+}
+
 Status GgufParser::PlaceTensors() {
   // Neither sum can overflow: positions are at most the file's size, alignments at most 2^16.
   const uint64_t data_begin = RoundUp(cursor_.position(), shard_.alignment);
@@ -397,7 +426,8 @@ Status GgufParser::PlaceTensors() {
           "in the file: is it complete?",
           Quoted(tensor.name), tensor.size_bytes, offset, data_bytes);
     }
-    tensor.data = bytes_.data() + data_begin + offset;
+    // A file may end before the data of tensors without elements would begin.
+    tensor.data = bytes_.data() + std::min<uint64_t>(data_begin + offset, bytes_.size());
   }
   return {};
 }
@@ -405,7 +435,9 @@ Status GgufParser::PlaceTensors() {
 Status GgufParser::CheckOverlaps() {
   std::vector<const GgufTensor*> sorted;
   sorted.reserve(shard_.tensors.size());
-  for (const GgufTensor& tensor : shard_.tensors) sorted.push_back(&tensor);
+  for (const GgufTensor& tensor : shard_.tensors) {
+    if (tensor.size_bytes > 0) sorted.push_back(&tensor);
+  }
   std::sort(sorted.begin(), sorted.end(), [](const GgufTensor* left, const GgufTensor* right) {
     return left->data < right->data;
   });

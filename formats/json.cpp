@@ -1,9 +1,13 @@
-// The tree is built from the events of nlohmann's parser, which keeps its own stack: nothing here
-// recurses, however deep the text claims to be.
+// The tree is built from the events of nlohmann's parser, which keeps its own stack: parsing does
+// not recurse, however deep the text claims to be.
 #include "formats/json.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -109,27 +113,57 @@ Result<Json> ParseJson(std::string_view text, const std::string& file) {
 
 namespace {
 
-// The text with numbers in place of the words, outside of strings, that Python writes and JSON
-// lacks: the largest float for Infinity, null for NaN.
-std::string WithPlainNumbers(std::string_view text) {
-  constexpr std::pair<std::string_view, std::string_view> kWords[] = {{"Infinity", "3.4028235e38"},
-                                                                      {"NaN", "null"}};
+// The words that Python writes in place of numbers and JSON lacks. The first begins with another.
+constexpr std::string_view kWords[] = {"-Infinity", "Infinity", "NaN"};
+
+// The object with one member that transformers writes in place of such a word.
+constexpr std::string_view kWordKey = "__float__";
+
+// The text with such objects in place of the words, outside of strings.
+std::string WithoutWords(std::string_view text) {
   std::string plain;
   bool in_string = false;
   for (size_t i = 0; i < text.size();) {
     if (text[i] == '"') in_string = !in_string;
-    const auto word = std::ranges::find_if(kWords, [&](const auto& row) {
-      return !in_string && text.substr(i).starts_with(row.first);
+    const auto* word = std::ranges::find_if(kWords, [&](std::string_view one) {
+      return !in_string && text.substr(i).starts_with(one);
     });
     if (word != std::end(kWords)) {
-      plain += word->second;
-      i += word->first.size();
+      plain += fmt::format(R"({{"{}":"{}"}})", kWordKey, *word);
+      i += word->size();
       continue;
     }
     const size_t count = in_string && text[i] == '\\' ? 2 : 1;  // the next is escaped
     plain += text.substr(i, count);
     i += count;
   }
+  return plain;
+}
+
+// Puts numbers, or null, in the place of such objects. The tree is at most kJsonDepthMax deep.
+void PlaceNumbers(Json& value) {
+  const auto word = value.is_object() && value.size() == 1 ? value.find(kWordKey) : value.end();
+  if (!value.is_object() || word == value.end() || !word->is_string()) {
+    for (Json& member : value) {
+      if (member.is_structured()) PlaceNumbers(member);
+    }
+    return;
+  }
+  const auto text = word->get<std::string>();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (text == "Infinity") value = kInfinity;
+  if (text == "-Infinity") value = -kInfinity;
+  if (text == "NaN") value = nullptr;
+}
+
+// The value with texts in place of infinite numbers, which JSON has not.
+Json WithoutInfinities(const Json& value) {
+  if (value.is_number_float() && std::isinf(value.get<double>())) {
+    return value.get<double>() > 0 ? "Infinity" : "-Infinity";
+  }
+  if (!value.is_structured()) return value;
+  Json plain = value;
+  for (Json& member : plain) member = WithoutInfinities(member);
   return plain;
 }
 
@@ -143,8 +177,11 @@ Result<Json> ReadJson(const std::string& path, uint64_t bytes_max) {
                      bytes.size(), bytes_max);
   }
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  const bool plain = text.find("Infinity") == text.npos && text.find("NaN") == text.npos;
-  return plain ? ParseJson(text, path) : ParseJson(WithPlainNumbers(text), path);
+  const auto has = [text](std::string_view word) { return text.find(word) != text.npos; };
+  if (!has("Infinity") && !has("NaN")) return ParseJson(text, path);
+  KVANT_ASSIGN(Json json, ParseJson(WithoutWords(text), path));
+  PlaceNumbers(json);
+  return json;
 }
 
 std::string JsonText(const Json& object, std::string_view key, std::string_view otherwise) {
@@ -159,7 +196,7 @@ bool JsonFlag(const Json& object, std::string_view key, bool otherwise) {
 }
 
 std::string Shown(const Json& value) {
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string text = WithoutInfinities(value).dump(-1, ' ', false, Json::error_handler_t::replace);
   if (text.size() <= kShownBytesMax) return text;
   size_t end = kShownBytesMax;
   while ((static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // not inside a character

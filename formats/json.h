@@ -26,8 +26,8 @@ inline constexpr int kJsonDepthMax = 64;
 Result<Json> ParseJson(std::string_view text, const std::string& file);
 
 // Parses a whole file as ParseJson does. The file has at most `bytes_max` bytes and may have
-// Infinity and NaN as Python writes them: the first is read as the largest float, the second as
-// null.
+// Infinity, -Infinity and NaN as Python writes them, bare or as transformers does,
+// {"__float__": "Infinity"}: the first two are read as infinite numbers, the third as null.
 Result<Json> ReadJson(const std::string& path, uint64_t bytes_max);
 
 // A member of an object, or the alternative if there is none of that type. `object` may be any

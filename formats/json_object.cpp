@@ -46,6 +46,12 @@ const Json* JsonObject::Find(std::string_view key) const {
   return member == json_->end() || member->is_null() ? nullptr : &*member;
 }
 
+std::vector<std::string> JsonObject::Keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : json_->items()) keys.push_back(key);
+  return keys;
+}
+
 std::string JsonObject::Where(std::string_view key) const {
   return fmt::format("{}: {}", where_, key);
 }
@@ -70,7 +76,7 @@ Result<std::optional<int64_t>> JsonObject::Integer(std::string_view key, int64_t
 Result<std::optional<double>> JsonObject::Number(std::string_view key) const {
   const Json* value = Find(key);
   if (value == nullptr) return std::optional<double>();
-  if (!value->is_number()) return Wrong(key, "a number");
+  if (!value->is_number() || !std::isfinite(value->get<double>())) return Wrong(key, "a number");
   return std::optional<double>(value->get<double>());
 }
 

@@ -29,6 +29,9 @@ class JsonObject {
   // The value of a key, null if it is absent.
   const Json* Find(std::string_view key) const;
 
+  // All keys, in alphabetical order.
+  std::vector<std::string> Keys() const;
+
   // The value of a key, nothing if it is absent. Numbers must lie in [0, max] or be finite.
   Result<std::optional<int64_t>> Integer(std::string_view key, int64_t max) const;
   Result<std::optional<double>> Number(std::string_view key) const;

@@ -3,9 +3,11 @@
 // multiple of 64), then the values.
 #include "formats/npy.h"
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <string_view>
@@ -27,6 +29,14 @@ constexpr size_t kPreambleBytes = 10;  // magic, version, header length
 constexpr size_t kDataAlignment = 64;
 constexpr std::string_view kFloat32 = "<f4";
 constexpr std::string_view kFloat16 = "<f2";
+constexpr std::string_view kFloat64 = "<f8";
+
+// The types of values that the reader knows.
+struct ValueType {
+  std::string_view descr;
+  size_t bytes;
+};
+constexpr ValueType kValueTypes[] = {{kFloat32, 4}, {kFloat16, 2}, {kFloat64, 8}};
 
 // NumPy's own limit (64 since version 2.0).
 constexpr size_t kNpyDimsMax = 64;
@@ -193,26 +203,31 @@ Result<NpyArray> NpyParse(std::span<const std::byte> bytes, const std::string& f
     return MakeError(ErrorCode::kCorrupt, "{}: malformed NumPy header {}", file,
                      Quoted(header_text));
   }
-  const bool halves = header.descr == kFloat16;
-  if ((header.descr != kFloat32 && !halves) || header.fortran_order) {
+  const auto type = std::ranges::find(kValueTypes, header.descr, &ValueType::descr);
+  if (type == std::end(kValueTypes) || header.fortran_order) {
     return MakeError(ErrorCode::kNotSupported,
-                     "{}: values of type {} in {} order, expected float32 ({}) or float16 ({}) in "
-                     "C order",
+                     "{}: values of type {} in {} order, expected float32 ({}), float16 ({}) or "
+                     "float64 ({}) in C order",
                      file, Quoted(header.descr), header.fortran_order ? "Fortran" : "C", kFloat32,
-                     kFloat16);
+                     kFloat16, kFloat64);
   }
   const std::span<const std::byte> data = bytes.subspan(kPreambleBytes + header_bytes);
-  const size_t value_bytes = halves ? sizeof(uint16_t) : sizeof(float);
-  const auto data_bytes = DataBytes(header.shape, static_cast<int64_t>(value_bytes));
+  const auto data_bytes = DataBytes(header.shape, static_cast<int64_t>(type->bytes));
   if (!data_bytes || static_cast<uint64_t>(*data_bytes) != data.size()) {
     return MakeError(ErrorCode::kCorrupt, "{}: {} bytes of values do not fill the shape ({})", file,
                      data.size(), fmt::join(header.shape, ", "));
   }
-  NpyArray array{std::move(header.shape), std::vector<float>(data.size() / value_bytes)};
+  NpyArray array{std::move(header.shape), std::vector<float>(data.size() / type->bytes)};
   if (data.empty()) return array;
-  if (halves) {
+  if (type->descr == kFloat16) {
     quant::FindFormat(quant::F16::kName)
         ->decode(data.data(), array.values.data(), std::ssize(array.values));
+  } else if (type->descr == kFloat64) {
+    for (size_t i = 0; i < array.values.size(); ++i) {
+      double value = 0;
+      std::memcpy(&value, data.data() + i * sizeof(value), sizeof(value));
+      array.values[i] = static_cast<float>(value);
+    }
   } else {
     std::memcpy(array.values.data(), data.data(), data.size());
   }

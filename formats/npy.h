@@ -1,5 +1,5 @@
 // NumPy .npy files (format version 1.0) of float32 values: a streaming writer for matrices and a
-// strict reader, which knows float16, too. Source of the layout: numpy.lib.format.
+// strict reader, which knows float16 and float64, too. Source of the layout: numpy.lib.format.
 //
 // Errors: kIo; kCorrupt and kNotSupported with the file, what was expected and what was found.
 #pragma once
@@ -39,7 +39,8 @@ struct NpyArray {
   std::vector<float> values;   // C order
 };
 
-// Reads little-endian float32 or float16 in C order, any shape.
+// Reads little-endian float32, float16 or float64 in C order, any shape; float64 becomes the
+// nearest float32.
 Result<NpyArray> NpyRead(const std::string& path);
 Result<NpyArray> NpyParse(std::span<const std::byte> bytes, const std::string& file);
 

@@ -33,12 +33,6 @@ constexpr SafetensorsType kTypes[] = {
     {"I16", 2},     {"I8", 1},      {"U64", 8},     {"U32", 4},  {"U16", 2}, {"U8", 1},
     {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}, {"C64", 8},  {"BOOL", 1}};
 
-const SafetensorsType* FindType(std::string_view name) {
-  const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes),
-                                  [&](const SafetensorsType& row) { return row.name == name; });
-  return type == std::end(kTypes) ? nullptr : type;
-}
-
 std::string KnownTypes() {
   std::string names;
   for (const SafetensorsType& type : kTypes) {
@@ -114,6 +108,7 @@ Result<Json> SafetensorsParser::ReadHeader() {
 }
 
 Status SafetensorsParser::CheckMetadata(const Json& metadata) const {
+  if (metadata.is_null()) return {};  // as some writers have it
   if (!metadata.is_object()) return Corrupt("{} is no object of strings", kMetadataKey);
   for (const auto& [key, value] : metadata.items()) {
     if (value.is_string()) continue;
@@ -127,8 +122,8 @@ Status SafetensorsParser::AddTensor(const std::string& name, const Json& entry) 
   SafetensorsTensor tensor;
   tensor.name = name;
   if (name.empty()) return Corrupt("a tensor has an empty name");
-  const bool complete = entry.is_object() && entry.size() == 3 && entry.contains("dtype") &&
-                        entry.contains("shape") && entry.contains("data_offsets");
+  const bool complete = entry.is_object() && entry.contains("dtype") && entry.contains("shape") &&
+                        entry.contains("data_offsets");
   if (!complete) {
     return Corrupt("tensor {}: expected an object of dtype, shape and data_offsets, found {}",
                    Quoted(name), Shown(entry));
@@ -137,7 +132,7 @@ Status SafetensorsParser::AddTensor(const std::string& name, const Json& entry) 
   if (!type.is_string()) {
     return Corrupt("tensor {}: dtype is {}, expected a string", Quoted(name), Shown(type));
   }
-  tensor.type = FindType(type.get_ref<const std::string&>());
+  tensor.type = FindSafetensorsType(type.get_ref<const std::string&>());
   if (tensor.type == nullptr) {
     return MakeError(ErrorCode::kNotSupported, "{}: tensor {}: unknown dtype {} (known: {})", file_,
                      Quoted(name), Shown(type), KnownTypes());
@@ -228,6 +223,12 @@ Status SafetensorsParser::CheckCoverage() {
 
 }  // namespace
 
+const SafetensorsType* FindSafetensorsType(std::string_view name) {
+  const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes),
+                                  [&](const SafetensorsType& row) { return row.name == name; });
+  return type == std::end(kTypes) ? nullptr : type;
+}
+
 Result<SafetensorsModel> SafetensorsModel::OpenFile(const std::string& path, FileAccess access) {
   SafetensorsModel model;
   KVANT_TRY(model.AddMapped(path, access));
@@ -239,6 +240,16 @@ Result<SafetensorsModel> SafetensorsModel::Parse(std::span<const std::byte> byte
                                                  const std::string& name) {
   SafetensorsModel model;
   KVANT_TRY(model.AddFile(bytes, name));
+  KVANT_TRY(model.BuildIndex());
+  return model;
+}
+
+Result<SafetensorsModel> SafetensorsModel::FromTensors(std::vector<SafetensorsTensor> tensors,
+                                                       const std::string& file) {
+  SafetensorsModel model;
+  model.tensors_ = std::move(tensors);
+  for (SafetensorsTensor& tensor : model.tensors_) tensor.file = 0;
+  model.files_.push_back(file);
   KVANT_TRY(model.BuildIndex());
   return model;
 }

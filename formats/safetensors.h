@@ -31,6 +31,9 @@ struct SafetensorsType {
   int bytes;
 };
 
+// The type of a name, or null.
+const SafetensorsType* FindSafetensorsType(std::string_view name);
+
 struct SafetensorsTensor {
   std::string name;
   const SafetensorsType* type = nullptr;
@@ -38,6 +41,9 @@ struct SafetensorsTensor {
   const std::byte* data = nullptr;  // into the mapping, size_bytes readable, at any alignment
   uint64_t size_bytes = 0;
   int file = 0;  // index into files()
+  // Tensors of integers that stand for floats, which other files than those of safetensors have: a
+  // float32 for each row, at any alignment, by which its values are divided. Null for others.
+  const std::byte* row_divisors = nullptr;
 
   int64_t n_values() const { return static_cast<int64_t>(size_bytes) / type->bytes; }
 };
@@ -56,6 +62,11 @@ class SafetensorsModel {
 
   // One file in memory; `name` is used in messages. The bytes must outlive the object.
   static Result<SafetensorsModel> Parse(std::span<const std::byte> bytes, const std::string& name);
+
+  // Tensors of another file, whose path is `file`, as if a folder had them; their bytes must
+  // outlive the object. kCorrupt where two have one name.
+  static Result<SafetensorsModel> FromTensors(std::vector<SafetensorsTensor> tensors,
+                                              const std::string& file);
 
   // Tensors in the order of the shards and of the data in each; names are unique.
   std::span<const SafetensorsTensor> tensors() const { return tensors_; }

@@ -1,7 +1,8 @@
 // Type ids of GGUF files that exist but that this build cannot read: for messages that name them,
 // and for whoever copies such tensors without reading them.
 //
-// Ids, names and sizes are those of enum ggml_type in ggml's public header ggml.h. An id that a
+// Ids, names and sizes are those of enum ggml_type in ggml's public header ggml.h, and of forks of
+// it. An id that a
 // format of quant/format_list.h defines is looked up there first, so a new format need not touch
 // this table.
 #pragma once
@@ -34,6 +35,8 @@ inline constexpr UnsupportedType kUnsupportedTypes[] = {
     {36, "IQ4_NL_4_4 (removed from GGUF)", 32, 18},
     {37, "IQ4_NL_4_8 (removed from GGUF)", 32, 18},
     {38, "IQ4_NL_8_8 (removed from GGUF)", 32, 18},
+    {142, "PQ2_0 (of Prism; its codes go with a rotation of activations)", 128, 34},
+    {143, "PTQ1_0 (of Prism; its codes go with a rotation of activations)", 128, 28},
     {229, "IQ1_M_R4 (of ik_llama.cpp; no other type has its values)"},
 };
 

@@ -19,10 +19,12 @@ std::string_view EpsilonKey(NormKind norms) {
 Result<ModelSpec> ReadDecoder(const Metadata& metadata, NormKind norms,
                               MayHaveExperts may_have_experts) {
   KVANT_ASSIGN(const int64_t experts, metadata.CountOr("expert_count", kExpertsMax, 0));
-  if (experts > 0 && may_have_experts == MayHaveExperts::kNo) {
+  // One expert for all tokens is a feed-forward: files of Hunyuan's dense models say 1.
+  if (experts > 1 && may_have_experts == MayHaveExperts::kNo) {
     return MakeError(ErrorCode::kNotSupported,
-                     "{}: mixture of experts ({} experts) is not supported for this architecture",
-                     metadata.file().path(), experts);
+                     "{}: key {}: mixture of experts ({} experts) is not supported for this "
+                     "architecture",
+                     metadata.file().path(), metadata.Key("expert_count"), experts);
   }
   ModelSpec model;
   Stack& stack = model.stacks.emplace_back();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "base/result.h"
@@ -217,7 +218,9 @@ Result<ModelSpec> ReadEncoderDecoder(const Metadata& metadata, const EncoderDeco
   const bool own_embedding = metadata.file().FindTensor("enc.token_embd.weight") != nullptr;
   if (own_embedding) encoder.stack.input.tensor = "enc.token_embd";
   KVANT_ASSIGN(const auto first, metadata.file().GetU32(metadata.Key("decoder_start_token_id")));
-  if (first.has_value()) encoder.first_token = int64_t{*first};
+  // Converters write an id that a model does not have, -1, as 32 bits.
+  const bool is_none = first == std::numeric_limits<uint32_t>::max();
+  if (first.has_value() && !is_none) encoder.first_token = int64_t{*first};
   Stack& decoder =
       model.stacks.emplace_back(MakeStack(common, of_decoder, kDecoderNames, MaskKind::kCausal));
   if (traits.scale_tied_output && metadata.file().FindTensor("output.weight") == nullptr) {

@@ -11,6 +11,11 @@ using formats::GgufArray;
 using formats::GgufType;
 using formats::GgufValue;
 
+std::string Metadata::Key(std::string_view name) const {
+  if (!asked_.contains(name)) asked_.emplace(name);
+  return fmt::format("{}.{}", arch_, name);
+}
+
 Error Metadata::Missing(std::string_view name) const {
   return MakeError(ErrorCode::kCorrupt, "{}: key {} is missing", file_.path(), Key(name));
 }
@@ -77,8 +82,12 @@ Result<std::optional<std::vector<bool>>> Metadata::FlagPerLayer(std::string_view
                                                                 size_t layers) const {
   const std::string key = Key(name);
   const GgufValue* value = file_.Find(key);
-  if (value == nullptr || value->type != GgufType::kArray) {
-    return std::optional<std::vector<bool>>();
+  const bool number = value != nullptr && (std::holds_alternative<uint64_t>(value->value) ||
+                                           std::holds_alternative<int64_t>(value->value));
+  if (value == nullptr || number) return std::optional<std::vector<bool>>();
+  if (value->type != GgufType::kArray) {
+    return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected {} booleans, found {}",
+                     file_.path(), key, layers, formats::GgufTypeName(value->type));
   }
   const auto& array = std::get<GgufArray>(value->value);
   if (array.type != GgufType::kBool || !HasOnePerLayer(array.count, layers)) {

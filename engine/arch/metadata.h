@@ -1,12 +1,14 @@
 // The metadata of one architecture, read by key with every type and range checked.
 //
 // Errors (kCorrupt) name the file, the key, what was expected and what was found. Keys are given
-// without the architecture's name: "block_count" is "llama.block_count". Thread-safety: const; may
-// be shared freely while the file lives.
+// without the architecture's name: "block_count" is "llama.block_count". Every key that is asked
+// for is remembered, so that a key that nobody reads can be found (engine/arch/keys/check_keys.h).
+// All readers ask through Key. Thread-safety: none, since asking remembers.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,7 +24,10 @@ class Metadata {
   Metadata(const formats::GgufFile& file, std::string_view arch) : file_(file), arch_(arch) {}
 
   const formats::GgufFile& file() const { return file_; }
-  std::string Key(std::string_view name) const { return fmt::format("{}.{}", arch_, name); }
+  const std::string& arch() const { return arch_; }
+  std::string Key(std::string_view name) const;
+  // The names that were asked for so far, found or not.
+  const std::set<std::string, std::less<>>& asked() const { return asked_; }
   bool Has(std::string_view name) const { return file_.Find(Key(name)) != nullptr; }
 
   // A required number in [1, max].
@@ -36,11 +41,11 @@ class Metadata {
   Result<std::vector<int64_t>> CountPerLayer(std::string_view name, size_t layers, uint32_t max,
                                              std::vector<int64_t> otherwise) const;
 
-  // As CountPerLayer, but an array may hold zeros.
+  // As CountPerLayer without `otherwise`, but an array may hold zeros.
   Result<std::vector<int64_t>> CountOrNonePerLayer(std::string_view name, size_t layers,
                                                    uint32_t max) const;
 
-  // An array of booleans, one per layer; nothing if the key is absent or holds a single number.
+  // An array of booleans, one per layer; nothing if the key is absent or holds a whole number.
   Result<std::optional<std::vector<bool>>> FlagPerLayer(std::string_view name, size_t layers) const;
 
   // Optional and required positive finite numbers.
@@ -58,6 +63,7 @@ class Metadata {
 
   const formats::GgufFile& file_;
   std::string arch_;
+  mutable std::set<std::string, std::less<>> asked_;
 };
 
 }  // namespace kvant::arch

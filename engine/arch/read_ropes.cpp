@@ -65,7 +65,12 @@ Status ApplyYarn(const Metadata& metadata, YarnRamp ramp, RopeSpec& rope) {
     rope.factors.push_back(
         static_cast<float>(1.0 / (slowed / static_cast<double>(stretch) + 1.0 - slowed)));
   }
-  if (stretch > 1.0f) rope.amplitude *= 1.0f + 0.1f * std::log(stretch);
+  KVANT_ASSIGN(const float given, metadata.PositiveOr(kYarnAmplitudeKey, 0));
+  if (given > 0) {
+    rope.amplitude *= given;
+  } else if (stretch > 1.0f) {
+    rope.amplitude *= 1.0f + 0.1f * std::log(stretch);
+  }
   return {};
 }
 
@@ -147,10 +152,16 @@ Status ReadRopes(const Metadata& metadata, cpu::RopeStyle style,
   return {};
 }
 
+Result<bool> ReadHasRope(const Metadata& metadata) {
+  KVANT_ASSIGN(const auto turned, metadata.file().GetBool(metadata.Key("rope.scaling.finetuned")));
+  return turned.value_or(true);
+}
+
 Status DivideYarnAmplitudes(const Metadata& metadata, std::vector<RopeSpec>& ropes) {
   KVANT_ASSIGN(const auto type, metadata.file().GetString(metadata.Key("rope.scaling.type")));
-  KVANT_ASSIGN(const float multiplier, metadata.PositiveOr(kYarnLogMultiplierKey, 0));
-  if (multiplier == 0 || type != "yarn") return {};
+  KVANT_ASSIGN(const auto given, metadata.file().GetF32(metadata.Key(kYarnLogMultiplierKey)));
+  if (given.value_or(0) == 0 || type != "yarn" || metadata.Has(kYarnAmplitudeKey)) return {};
+  KVANT_ASSIGN(const float multiplier, metadata.Positive(kYarnLogMultiplierKey));
   KVANT_ASSIGN(const float stretch, metadata.Positive("rope.scaling.factor"));
   if (stretch <= 1.0f) return {};
   for (RopeSpec& rope : ropes) rope.amplitude /= 1.0f + 0.1f * multiplier * std::log(stretch);

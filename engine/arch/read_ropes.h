@@ -34,10 +34,18 @@ Status ReadRopes(const Metadata& metadata, cpu::RopeStyle style,
                  std::vector<std::optional<Attention>>& attentions,
                  std::vector<graph::RopeSpec>& ropes);
 
+// Granite's files say with rope.scaling.finetuned whether positions rotate queries and keys; in
+// other families the key tells how a model was trained.
+Result<bool> ReadHasRope(const Metadata& metadata);
+
 // Divides the factor on cosine and sine, in families with rope.scaling.yarn_log_multiplier, by the
 // factor that YaRN would have with its logarithm times that number.
 Status DivideYarnAmplitudes(const Metadata& metadata, std::vector<graph::RopeSpec>& ropes);
 inline constexpr const char* kYarnLogMultiplierKey = "rope.scaling.yarn_log_multiplier";
+
+// The factor on cosine and sine in place of YaRN's own: the attention_factor of a Hugging Face
+// folder, as converters write it.
+inline constexpr const char* kYarnAmplitudeKey = "rope.scaling.yarn_attn_factor";
 
 // Gives the chosen attentions, which have a window, ropes with another base. Such a rope has no
 // scaling, which stretches positions for layers that see far.

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "engine/arch/family.h"
+#include "engine/arch/keys/check_keys.h"
 #include "formats/gguf.h"
 
 namespace kvant::arch {
@@ -28,7 +29,8 @@ void LogOtherParts(const formats::GgufFile& file) {
 
 }  // namespace
 
-Result<ModelSpec> ReadSpec(const formats::GgufFile& file) {
+Result<ModelSpec> ReadSpec(const formats::GgufFile& file,
+                           std::span<const std::string> ignored_keys) {
   KVANT_ASSIGN(const auto name, file.GetString("general.architecture"));
   if (!name.has_value()) {
     return MakeError(ErrorCode::kCorrupt, "{}: key general.architecture is missing", file.path());
@@ -43,7 +45,9 @@ Result<ModelSpec> ReadSpec(const formats::GgufFile& file) {
     return MakeError(ErrorCode::kNotSupported, "{}: unknown architecture \"{}\" (known: {})",
                      file.path(), *name, known);
   }
-  KVANT_ASSIGN(ModelSpec spec, found->read(Metadata(file, *name)));
+  const Metadata metadata(file, *name);
+  KVANT_ASSIGN(ModelSpec spec, found->read(metadata));
+  KVANT_TRY(CheckUnreadKeys(metadata, spec, ignored_keys));
   spec.family = found->name;
   const Input& input = (spec.stacks.empty() ? spec.encoder->stack : spec.stacks.front()).input;
   const formats::GgufTensor* embedding = file.FindTensor(fmt::format("{}.weight", input.tensor));

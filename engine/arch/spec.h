@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -128,8 +129,10 @@ struct ModelSpec {
 };
 
 // Reads and checks the metadata of a file. kNotSupported for an unknown architecture, with the list
-// of known ones, and for features that its family lacks; kCorrupt for missing or contradicting
-// keys.
-Result<ModelSpec> ReadSpec(const formats::GgufFile& file);
+// of known ones, and for features that its family lacks, keys that nobody reads included
+// (engine/arch/keys/check_keys.h) unless they are among `ignored_keys`; kCorrupt for missing or
+// contradicting keys.
+Result<ModelSpec> ReadSpec(const formats::GgufFile& file,
+                           std::span<const std::string> ignored_keys = {});
 
 }  // namespace kvant::arch

@@ -6,8 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/result.h"
+#include "engine/arch/hf/hf_classes.h"
 #include "engine/arch/hf/hf_family.h"
 #include "engine/convert/authorship.h"
+#include "engine/convert/ctranslate2/folder.h"
+#include "engine/convert/quantization.h"
 #include "engine/convert/search_settings.h"
 #include "engine/convert/special_tokens.h"
 #include "engine/convert/speech_settings.h"
@@ -35,7 +38,8 @@ Status CheckOutput(const std::string& folder, const std::string& output) {
   if (!fs::exists(output, error) || !fs::equivalent(parent, folder, error)) return {};
   const std::string extension = fs::path(output).extension().string();
   const bool is_input = extension == ".safetensors" || extension == ".json" ||
-                        extension == ".model" || extension == ".spm" || extension == ".jinja";
+                        extension == ".model" || extension == ".spm" || extension == ".jinja" ||
+                        extension == ".bin" || extension == ".txt";
   if (!is_input) return {};
   return MakeError(ErrorCode::kInvalid, "{}: the output is a file of the folder to be converted",
                    output);
@@ -100,6 +104,10 @@ struct Vocabularies {
   std::optional<TranslatorVocabulary> translator;
 
   const Vocabulary& model() const { return translator ? translator->list : own; }
+  // The target's, where it has one of its own; null where it has none.
+  const Vocabulary* target() const {
+    return translator && translator->target_list ? &*translator->target_list : nullptr;
+  }
 };
 
 Result<Vocabularies> ReadVocabularies(const FolderConfig& config, const HfFamily& family,
@@ -107,11 +115,14 @@ Result<Vocabularies> ReadVocabularies(const FolderConfig& config, const HfFamily
   Vocabularies out;
   KVANT_ASSIGN(out.translator, ReadTranslatorVocabulary(config, family.translator, shape));
   if (out.translator) return out;
+  const auto tokenizer = config.stand_ins.find("tokenizer.json");
+  const bool has_stand_in = tokenizer != config.stand_ins.end();
   KVANT_ASSIGN(out.own, ReadVocabulary(config.folder, config.tokenizer, shape.vocab,
                                        {.kind = family.tokenizer,
                                         .order = OrderOf(family),
                                         .languages = family.languages.names,
-                                        .has_speech_tokens = family.has_speech_tokens}));
+                                        .has_speech_tokens = family.has_speech_tokens,
+                                        .tokenizer = has_stand_in ? tokenizer->second : nullptr}));
   return out;
 }
 
@@ -154,24 +165,39 @@ Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::strin
                      options.type);
   }
   KVANT_TRY(CheckOutput(folder, output));
-  KVANT_ASSIGN(const FolderConfig config, FolderConfig::Read(folder));
+  std::optional<CTranslate2Folder> other;
+  if (IsCTranslate2Folder(folder)) {
+    KVANT_ASSIGN(other, CTranslate2Folder::Open(folder));
+  }
+  KVANT_ASSIGN(const FolderConfig config,
+               other ? Result<FolderConfig>(other->config()) : FolderConfig::Read(folder));
   KVANT_ASSIGN(const HfFamily* family, FindHfFamily(config.model));
+  KVANT_ASSIGN(const Quantization quantization, ReadQuantization(folder, config.model, *family));
   KVANT_ASSIGN(const HfShape shape, ReadHfShape(*family, config.model));
-  KVANT_ASSIGN(const auto model, formats::SafetensorsModel::OpenFolder(folder));
-  const OutputType* type = options.type.empty() ? NaturalOutputType(model) : wanted_type;
+  KVANT_ASSIGN(const auto model,
+               other ? other->Tensors() : formats::SafetensorsModel::OpenFolder(folder));
+  const OutputType* type =
+      options.type.empty() ? NaturalOutputType(model, quantization) : wanted_type;
 
   formats::GgufWriter writer;
   writer.AddString("general.architecture", family->arch);
   writer.AddString("general.type", "model");
   KVANT_TRY(AddAuthorship(config, options.name, writer));
   AddSampling(config.generation, writer);
-  Parameters parameters{
-      .writer = &writer, .arch = family->arch, .rope_base = family->rope_base, .tensors = {}};
+  Parameters parameters{.writer = &writer,
+                        .arch = family->arch,
+                        .rope_base = family->rope_base,
+                        .rope_share = family->rope_share,
+                        .tensors = {}};
   KVANT_ASSIGN(const Vocabularies vocabularies, ReadVocabularies(config, *family, shape));
   KVANT_TRY(AddMetadata(config, *family, shape, vocabularies, parameters));
-  KVANT_ASSIGN(
-      const std::vector<OutputTensor> tensors,
-      PlanWeights(*family, config.model, shape, model, *type, std::move(parameters.tensors)));
+  if (other) {
+    KVANT_TRY(other->CheckTokens(vocabularies.model(), vocabularies.target()));
+    KVANT_TRY(other->PlacePositions(parameters.tensors));
+  }
+  KVANT_ASSIGN(const std::vector<OutputTensor> tensors,
+               PlanWeights(*family, config.model, shape, model, quantization, *type,
+                           std::move(parameters.tensors)));
   ConvertSummary summary{.arch = std::string(family->arch),
                          .type = std::string(type->name),
                          .tensors = static_cast<int64_t>(tensors.size()),
@@ -187,6 +213,14 @@ Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::strin
   KVANT_TRY(WriteTensors(tensors, options, summary.data_bytes, writer));
   KVANT_TRY(writer.Finish());
   return summary;
+}
+
+std::vector<ConvertibleClass> ConvertibleClasses() {
+  std::vector<ConvertibleClass> classes;
+  for (const arch::HfClassName& known : arch::KnownHfClasses()) {
+    classes.push_back({known.name, known.arch});
+  }
+  return classes;
 }
 
 }  // namespace kvant::convert

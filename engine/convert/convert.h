@@ -1,5 +1,6 @@
-// Converts a Hugging Face folder (config.json, safetensors, tokenizer files) to a GGUF file with
-// the names, permutations and metadata that llama.cpp expects.
+// Converts a Hugging Face folder (config.json, safetensors, tokenizer files), or a CTranslate2
+// folder of Whisper or of a translator (model.bin), to a GGUF file with the names, permutations and
+// metadata that llama.cpp expects.
 //
 // The file streams: memory holds one tensor in its new form at a time, the source is mapped. The
 // output appears under its name whole, or not at all. The same folder always gives the same bytes.
@@ -13,6 +14,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 
@@ -26,7 +28,7 @@ struct ConvertProgress {
 
 struct ConvertOptions {
   // The type of matrices: "f32", "f16", "bf16", "q8_0", or "" for the type that the folder has them
-  // in. Vectors and norms are always F32.
+  // in, and where those are integers the type of its vectors. Vectors and norms are always F32.
   std::string type = {};
   std::string name = {};  // general.name; "" for the one that the folder suggests
   int threads = 1;
@@ -44,5 +46,14 @@ struct ConvertSummary {
 
 Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::string& output,
                                      const ConvertOptions& options);
+
+// A class of Hugging Face's models that can be converted, and general.architecture of the file.
+struct ConvertibleClass {
+  std::string_view name;
+  std::string_view arch;
+};
+
+// All of them, by name.
+std::vector<ConvertibleClass> ConvertibleClasses();
 
 }  // namespace kvant::convert

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "base/log.h"
 #include "base/result.h"
@@ -19,16 +21,28 @@ using arch::kOutputName;
 using arch::Presence;
 using formats::JsonObject;
 using formats::Quoted;
+using formats::SafetensorsModel;
 using formats::SafetensorsTensor;
 
 constexpr std::string_view kNumberMark = "{}";
 
+constexpr std::string_view kByteType = "U8";
+
 // The name of the text model in models that read more than text. Their tensors have it at the
-// beginning of their names, or behind the inner model's beginning.
+// beginning of their names, or behind the inner model's beginning. So do tensors of
+// Gemma 3n's text model that transformers 4 saves alone.
 constexpr std::string_view kTextModel = "language_model.";
 
 bool HaveSameBytes(const SafetensorsTensor& a, const SafetensorsTensor& b) {
   return a.type == b.type && a.shape == b.shape && std::memcmp(a.data, b.data, a.size_bytes) == 0;
+}
+
+std::string ShapeText(std::span<const int64_t> shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", shape[i]);
+  }
+  return text + "]";
 }
 
 // Whether a tensor belongs to a layer behind the others, or to a network of its own for it.
@@ -53,10 +67,30 @@ bool HasNumberMark(std::string_view name) {
   return name.find(kNumberMark) != std::string_view::npos;
 }
 
+Status CheckShape(const SafetensorsModel& model, const SafetensorsTensor& source,
+                  const std::vector<int64_t>& expected) {
+  std::span<const int64_t> found(source.shape);
+  while (expected.size() == 1 && found.size() > 1 && found.front() == 1) found = found.subspan(1);
+  if (std::ranges::equal(found, expected)) return {};
+  return MakeError(
+      ErrorCode::kCorrupt, "{}: tensor {} has shape {}, but the sizes in config.json make {}",
+      model.FileOf(source), Quoted(source.name), ShapeText(source.shape), ShapeText(expected));
+}
+
+Status CheckBytes(const SafetensorsModel& model, const SafetensorsTensor& source,
+                  const std::vector<int64_t>& expected) {
+  if (source.type->name != kByteType) {
+    return MakeError(ErrorCode::kNotSupported, "{}: tensor {} holds {} values, expected {}",
+                     model.FileOf(source), Quoted(source.name), source.type->name, kByteType);
+  }
+  return CheckShape(model, source, expected);
+}
+
 Result<FolderTensors> FolderTensors::Create(const arch::HfFamily& family,
-                                            const formats::SafetensorsModel& model,
-                                            const JsonObject& config) {
+                                            const SafetensorsModel& model, const JsonObject& config,
+                                            const Quantization& quantization) {
   FolderTensors tensors(family, model);
+  tensors.quantized_ = quantization.declared;
   tensors.of_more_than_text_ = config.Find("text_config") != nullptr;
   KVANT_TRY(tensors.FindTying(config));
   return tensors;
@@ -71,7 +105,7 @@ const HfTensor* FolderTensors::Row(std::string_view gguf_name) const {
 
 const SafetensorsTensor* FolderTensors::Find(std::string_view hf_name) const {
   const SafetensorsTensor* found = model_.Find(hf_name);
-  if (found == nullptr && of_more_than_text_) found = FindInTextModel(hf_name);
+  if (found == nullptr) found = FindInTextModel(hf_name);
   const std::string_view prefix = family_.optional_prefix;
   if (found != nullptr || prefix.empty() || !hf_name.starts_with(prefix)) return found;
   hf_name.remove_prefix(prefix.size());
@@ -84,12 +118,22 @@ const SafetensorsTensor* FolderTensors::Find(std::string_view hf_name) const {
 const SafetensorsTensor* FolderTensors::FindInTextModel(std::string_view hf_name) const {
   const SafetensorsTensor* found = model_.Find(fmt::format("{}{}", kTextModel, hf_name));
   if (found != nullptr || !hf_name.starts_with(kInnerModel)) return found;
-  return model_.Find(
+  found = model_.Find(
       fmt::format("{}{}{}", kInnerModel, kTextModel, hf_name.substr(kInnerModel.size())));
+  if (found != nullptr) return found;
+  // transformers 4 puts the name behind every "model", wherever that stands.
+  constexpr std::string_view kWord = kInnerModel.substr(0, kInnerModel.size() - 1);
+  std::string renamed(hf_name);
+  for (size_t at = renamed.find(kWord); at != renamed.npos;) {
+    const size_t end = at + kWord.size();
+    renamed.insert(end, fmt::format(".{}", kTextModel.substr(0, kTextModel.size() - 1)));
+    at = renamed.find(kWord, end + kTextModel.size());
+  }
+  return model_.Find(renamed);
 }
 
 // Whether the output's weights are the embedding's. A folder holds such weights under either
-// name, or under both.
+// name, or under both; where both differ, the output has its own, whatever config.json says.
 Status FolderTensors::FindTying(const JsonObject& config) {
   const HfTensor* embedding = Row(kEmbeddingName);
   const HfTensor* output = Row(kOutputName);
@@ -98,9 +142,19 @@ Status FolderTensors::FindTying(const JsonObject& config) {
   KVANT_ASSIGN(const auto tied, config.Bool("tie_word_embeddings"));
   tied_ = tied.value_or(family_.tied_unless_told || Find(output->hf_name) == nullptr);
   if (!tied_) return {};
+  const SafetensorsTensor* own = Find(output->hf_name);
+  const SafetensorsTensor* shared =
+      Find(tied_embedding_.empty() ? embedding->hf_name : std::string_view(tied_embedding_));
+  if (own != nullptr && shared != nullptr && !HaveSameBytes(*own, *shared)) {
+    Log(LogLevel::kWarning,
+        fmt::format("{}: tensors {} and {} differ, though the output is said to be the embedding "
+                    "(tie_word_embeddings); the output keeps its own weights",
+                    model_.FileOf(*own), Quoted(own->name), Quoted(shared->name)));
+    tied_ = false;
+    return {};
+  }
   used_.emplace(output->hf_name);
-  const bool found = Find(embedding->hf_name) != nullptr || !tied_embedding_.empty();
-  if (!found) tied_embedding_ = output->hf_name;
+  if (shared == nullptr && own != nullptr) tied_embedding_ = output->hf_name;
   return {};
 }
 
@@ -129,10 +183,11 @@ bool FolderTensors::HasExperts(int64_t layer) const {
 }
 
 std::string FolderTensors::SourceName(const HfTensor& row, int64_t layer) const {
-  const bool is_embedding = row.gguf_name == kEmbeddingName;
-  if (is_embedding && !tied_embedding_.empty()) return tied_embedding_;
-  const bool is_tied = tied_ && row.presence == Presence::kUnlessTied && tied_embedding_.empty();
-  if (is_tied) return std::string(Row(kEmbeddingName)->hf_name);
+  const bool is_tied = tied_ && row.presence == Presence::kUnlessTied;
+  if (row.gguf_name == kEmbeddingName || is_tied) {
+    if (!tied_embedding_.empty()) return tied_embedding_;
+    return std::string(Row(kEmbeddingName)->hf_name);
+  }
   const bool of_stack = row.gguf_name.find(kNumberMark) == std::string_view::npos;
   return of_stack ? std::string(row.hf_name) : WithNumber(row.hf_name, layer);
 }
@@ -140,10 +195,15 @@ std::string FolderTensors::SourceName(const HfTensor& row, int64_t layer) const 
 Status FolderTensors::CheckAllUsed(const HfShape& shape) const {
   bool left_out = false;
   bool other_parts = false;
+  bool activation_scales = false;
   for (const SafetensorsTensor& tensor : model_.tensors()) {
     if (used_.contains(tensor.name) || IsIgnored(tensor.name)) continue;
     if (PredictsFurtherTokens(shape, tensor.name)) {
       left_out = true;
+      continue;
+    }
+    if (quantized_ && IsActivationScale(tensor.name)) {
+      activation_scales = true;
       continue;
     }
     if (of_more_than_text_ && IsOfAnotherPart(tensor.name)) {
@@ -156,6 +216,11 @@ Status FolderTensors::CheckAllUsed(const HfShape& shape) const {
                      shape.layers);
   }
   if (left_out) Log(LogLevel::kWarning, "layers that predict further tokens are left out");
+  if (activation_scales) {
+    Log(LogLevel::kWarning,
+        "scales of activations and of the cache are left out: kvant finds scales of its own for "
+        "each row");
+  }
   if (other_parts) Log(LogLevel::kWarning, "parts that read images or sound are left out");
   return {};
 }

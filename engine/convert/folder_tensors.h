@@ -8,9 +8,11 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "engine/arch/hf/hf_family.h"
+#include "engine/convert/quantization.h"
 #include "formats/json_object.h"
 #include "formats/safetensors.h"
 
@@ -23,12 +25,20 @@ std::string WithNumber(std::string_view name, int64_t number);
 // Whether a name has room for a number: the tensor belongs to a layer.
 bool HasNumberMark(std::string_view name);
 
+// kCorrupt for another shape; vectors may be matrices of one row.
+Status CheckShape(const formats::SafetensorsModel& model, const formats::SafetensorsTensor& source,
+                  const std::vector<int64_t>& expected);
+// The check of a tensor that holds bytes, of the shape `expected`.
+Status CheckBytes(const formats::SafetensorsModel& model, const formats::SafetensorsTensor& source,
+                  const std::vector<int64_t>& expected);
+
 class FolderTensors {
  public:
   // Finds out whether the output's weights are the embedding's.
   static Result<FolderTensors> Create(const arch::HfFamily& family,
                                       const formats::SafetensorsModel& model,
-                                      const formats::JsonObject& config);
+                                      const formats::JsonObject& config,
+                                      const Quantization& quantization);
 
   // A tensor under its full name, or without the beginning that folders may leave out; null if the
   // folder has none.
@@ -46,7 +56,8 @@ class FolderTensors {
   void Use(const formats::SafetensorsTensor& tensor) { used_.emplace(tensor.name); }
 
   // kNotSupported for a tensor that was not used and has no place in the model. Logs a warning
-  // where layers or parts of a model are left out. `shape`: of the whole model.
+  // where layers, parts of a model or scales of activations are left out. `shape`: of the whole
+  // model.
   Status CheckAllUsed(const arch::HfShape& shape) const;
 
  private:
@@ -61,6 +72,7 @@ class FolderTensors {
   const formats::SafetensorsModel& model_;
   bool tied_ = false;
   bool of_more_than_text_ = false;
+  bool quantized_ = false;      // weights have scales
   std::string tied_embedding_;  // where the embedding is found under the output's name
   std::set<std::string, std::less<>> used_;
 };

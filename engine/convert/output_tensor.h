@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/arch/hf/hf_family.h"
+#include "engine/convert/scaled_source.h"
 #include "formats/safetensors.h"
 #include "quant/format.h"
 
@@ -22,8 +23,10 @@ struct OutputTensor {
   std::vector<int64_t> dims;  // dims[0] is the contiguous one
   // The folder's tensor, or one for each expert or row; none for computed tensors.
   std::vector<const formats::SafetensorsTensor*> sources = {};
-  // The scales, where the source holds blocks of MXFP4.
-  const formats::SafetensorsTensor* scales = nullptr;
+  // The sources again, with their scales, where they hold small floats.
+  std::vector<ScaledSource> scaled = {};
+  // Whether the codes and scales of the sources are those of the format.
+  bool keeps_codes = false;
   bool split_values = false;  // each value of a vector is a row of its own below
   int64_t expert_rows = 1;    // of each expert or head; of all, where there is one matrix
   // The rows of each expert or head in the source, the first row that is taken, and the distance

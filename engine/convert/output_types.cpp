@@ -1,4 +1,6 @@
 // The types of the matrices that a conversion writes.
+#include <algorithm>
+
 #include "engine/convert/weights.h"
 #include "quant/formats/q8_0.h"
 
@@ -21,9 +23,14 @@ const OutputType* FindOutputType(std::string_view name) {
   return nullptr;
 }
 
-const OutputType* NaturalOutputType(const formats::SafetensorsModel& model) {
+const OutputType* NaturalOutputType(const formats::SafetensorsModel& model,
+                                    const Quantization& quantization) {
+  const bool integers = std::ranges::any_of(
+      model.tensors(), [](const auto& tensor) { return tensor.row_divisors != nullptr; });
   for (const formats::SafetensorsTensor& tensor : model.tensors()) {
-    if (tensor.shape.size() < 2) continue;
+    // Among vectors where matrices are integers.
+    if (tensor.shape.size() < 2 && !integers) continue;
+    if (quantization.declared && IsWeightScale(tensor.name)) continue;
     for (const OutputType& type : kOutputTypes) {
       if (type.format_name == tensor.type->name) return &type;
     }

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 #include "cpu/kernels/table.h"
+#include "quant/formats/f32.h"
 #include "quant/formats/mxfp4.h"
+#include "quant/formats/nvfp4.h"
 
 namespace kvant::convert {
 namespace {
@@ -13,9 +16,29 @@ namespace {
 using arch::HfDelta;
 using arch::RowOrder;
 using quant::MXFP4;
+using quant::NVFP4;
 
 // The least divisor of a row, as torch.nn.functional.normalize has it.
 constexpr double kLengthMin = 1e-12;
+
+uint8_t* ScalesOf(MXFP4::Block& block) { return &block.exponent; }
+uint8_t* ScalesOf(NVFP4::Block& block) { return block.scales; }
+
+// Makes the blocks of a row of codes, two in a byte, and of its scales.
+template <class Format>
+void CopyBlocks(const std::byte* codes, const std::byte* scales, int64_t columns, std::byte* out) {
+  constexpr int64_t kScaleBytes = sizeof(typename Format::Block) - Format::kBlockValues / 2;
+  for (int64_t i = 0; i < columns / Format::kBlockValues; ++i) {
+    typename Format::Block block = {};
+    std::memcpy(ScalesOf(block), scales + i * kScaleBytes, kScaleBytes);
+    for (int value = 0; value < Format::kBlockValues; ++value) {
+      const std::byte byte = codes[(i * Format::kBlockValues + value) / 2];
+      const int pair = std::to_integer<int>(byte);
+      Format::Codes::Put(block.codes, value, value % 2 == 0 ? pair & 15 : pair >> 4);
+    }
+    std::memcpy(out + i * static_cast<int64_t>(sizeof(block)), &block, sizeof(block));
+  }
+}
 
 // The source row of row `row` in RowOrder::kGroupedQkv.
 int64_t SourceOfGrouped(int64_t row, const HfShape& shape) {
@@ -88,6 +111,16 @@ int64_t SourceRow(int64_t row, const OutputTensor& tensor) {
   return grouped ? SourceOfGrouped(row, tensor.shape) : row;
 }
 
+// The values of a row of type T, divided in 32-bit floats.
+template <class T>
+void ReadAll(std::span<const std::byte> bytes, float divisor, std::span<float> out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    T value = 0;
+    std::memcpy(&value, bytes.data() + i * sizeof(value), sizeof(value));
+    out[i] = static_cast<float>(value) / divisor;
+  }
+}
+
 }  // namespace
 
 RowEncoder::RowEncoder(const OutputTensor& tensor, const cpu::KernelTable& kernels)
@@ -98,12 +131,16 @@ RowEncoder::RowEncoder(const OutputTensor& tensor, const cpu::KernelTable& kerne
       element_bytes_(tensor.sources.front()->type->bytes),
       source_format_(quant::FindFormat(tensor.sources.front()->type->name)) {
   values_.resize(static_cast<size_t>(columns_));
+  if (!tensor.scaled.empty()) {
+    element_bytes_ = sizeof(float);
+    source_format_ = quant::FindFormat(quant::F32::kName);
+  }
   source_row_.resize(static_cast<size_t>(columns_ * element_bytes_));
 }
 
 void RowEncoder::Encode(int64_t row, std::byte* out) {
   const int64_t row_bytes = tensor_.format->row_bytes(columns_);
-  if (tensor_.scales != nullptr) return RepackMxfp4(row, out + row * row_bytes);
+  if (tensor_.keeps_codes) return CopyCodes(row, out + row * row_bytes);
   CopySource(row);
   const bool same = tensor_.change == Values::kSame && tensor_.factors.empty();
   if (source_format_ == tensor_.format && same) {
@@ -113,11 +150,7 @@ void RowEncoder::Encode(int64_t row, std::byte* out) {
   if (source_format_ != nullptr) {
     source_format_->decode(source_row_.data(), values_.data(), columns_);
   } else {
-    for (size_t i = 0; i < values_.size(); ++i) {
-      double value = 0;
-      std::memcpy(&value, source_row_.data() + i * sizeof(value), sizeof(value));
-      values_[i] = static_cast<float>(value);
-    }
+    ReadOtherValues(row);
   }
   if (tensor_.change == Values::kPlusOne) {
     for (float& value : values_) value += 1.0f;
@@ -137,11 +170,28 @@ void RowEncoder::Encode(int64_t row, std::byte* out) {
            .blocks = out + row * row_bytes});
 }
 
+// F64, or integers that a number divides.
+void RowEncoder::ReadOtherValues(int64_t row) {
+  const Source source = SourceOf(row);
+  const std::byte* divisors = tensor_.sources[source.index]->row_divisors;
+  if (divisors == nullptr) {
+    return ReadAll<double>(source_row_, 1, values_);
+  }
+  float divisor = 1;
+  std::memcpy(&divisor, divisors + source.row * static_cast<int64_t>(sizeof(divisor)),
+              sizeof(divisor));
+  if (element_bytes_ == 1) {
+    ReadAll<int8_t>(source_row_, divisor, values_);
+  } else {
+    ReadAll<int16_t>(source_row_, divisor, values_);
+  }
+}
+
 RowEncoder::Source RowEncoder::SourceOf(int64_t row) const {
   const int64_t expert = row / tensor_.expert_rows;
   const bool stacked = tensor_.sources.size() == 1;
   const int64_t within = SourceRow(row % tensor_.expert_rows, tensor_);
-  return {tensor_.sources[stacked ? 0 : static_cast<size_t>(expert)],
+  return {stacked ? 0 : static_cast<size_t>(expert),
           (stacked ? expert * tensor_.source_rows : 0) + within};
 }
 
@@ -169,66 +219,66 @@ void RowEncoder::DivideByLength() {
   for (float& value : values_) value = static_cast<float>(static_cast<double>(value) / length);
 }
 
-// The file aligns nothing, so a row is copied before its values are read.
 void RowEncoder::CopySource(int64_t row) {
   const Source source = SourceOf(row);
   if (tensor_.order == RowOrder::kLatentKeys) return CopyColumnOfHead(row);
+  if (tensor_.order == RowOrder::kTiledColumns) return CopyTiledColumns(source);
   if (tensor_.order != RowOrder::kTransposed) {
-    return CopyColumns(source.tensor->data + source.row * columns_ * element_bytes_);
+    return CopyValues(source.index, {source.row * columns_, columns_}, 0);
   }
   const int64_t expert = source.row / tensor_.source_rows;
   const int64_t source_column = source.row % tensor_.source_rows;
-  const std::byte* matrix =
-      source.tensor->data + expert * tensor_.source_rows * columns_ * element_bytes_;
-  for (int64_t column = 0; column < columns_; ++column) {
-    std::memcpy(source_row_.data() + column * element_bytes_,
-                matrix + (column * tensor_.source_rows + source_column) * element_bytes_,
-                static_cast<size_t>(element_bytes_));
-  }
+  const int64_t matrix = expert * tensor_.source_rows * columns_;
+  CopyValues(source.index, {matrix + source_column, columns_, tensor_.source_rows}, 0);
 }
 
-void RowEncoder::CopyColumns(const std::byte* row) {
-  if (tensor_.order != RowOrder::kTiledColumns) {
-    std::memcpy(source_row_.data(), row, source_row_.size());
-    return;
-  }
+void RowEncoder::CopyTiledColumns(const Source& source) {
   const HfDelta& delta = tensor_.shape.delta;
-  const int64_t bytes = delta.value_dim * element_bytes_;
+  const int64_t row = source.row * columns_;
   for (int64_t head = 0; head < delta.value_heads; ++head) {
-    std::memcpy(source_row_.data() + head * bytes, row + SourceOfTiled(head, delta) * bytes,
-                static_cast<size_t>(bytes));
+    const int64_t first = SourceOfTiled(head, delta) * delta.value_dim;
+    CopyValues(source.index, {row + first, delta.value_dim}, head * delta.value_dim);
   }
 }
 
 // A row of a head is a column of its part of the source.
 void RowEncoder::CopyColumnOfHead(int64_t row) {
-  const int64_t head = row / tensor_.expert_rows;
-  const int64_t source_column = row % tensor_.expert_rows;
-  const std::byte* data = tensor_.sources.front()->data;
-  for (int64_t column = 0; column < columns_; ++column) {
-    const int64_t source_row = head * tensor_.source_rows + column;
-    std::memcpy(source_row_.data() + column * element_bytes_,
-                data + (source_row * tensor_.expert_rows + source_column) * element_bytes_,
+  const int64_t source_columns = tensor_.expert_rows;
+  const int64_t first_row = row / source_columns * tensor_.source_rows;
+  CopyValues(0, {first_row * source_columns + row % source_columns, columns_, source_columns}, 0);
+}
+
+// Values become a part of the row. The file aligns nothing, so they are copied before they are
+// read.
+void RowEncoder::CopyValues(size_t source, const Stretch& values, int64_t to_column) {
+  std::byte* out = source_row_.data() + to_column * element_bytes_;
+  if (!tensor_.scaled.empty()) {
+    // The buffer is as aligned as any that is allocated.
+    return tensor_.scaled[source].Read(values.first, values.count, values.step,
+                                       reinterpret_cast<float*>(out));
+  }
+  const std::byte* data = tensor_.sources[source]->data + values.first * element_bytes_;
+  if (values.step == 1) {
+    std::memcpy(out, data, static_cast<size_t>(values.count * element_bytes_));
+    return;
+  }
+  for (int64_t i = 0; i < values.count; ++i) {
+    std::memcpy(out + i * element_bytes_, data + i * values.step * element_bytes_,
                 static_cast<size_t>(element_bytes_));
   }
 }
 
-// The folder has values 2i and 2i + 1 of a block in its byte i, the lower half first; the codes and
-// the exponents mean the same.
-void RowEncoder::RepackMxfp4(int64_t row, std::byte* out) const {
-  constexpr int64_t kCodeBytes = MXFP4::kBlockValues / 2;
+// The folder has values 2i and 2i + 1 of a row in its byte i, the lower half first; the codes and
+// the scales mean what they mean in the format.
+void RowEncoder::CopyCodes(int64_t row, std::byte* out) const {
   const Source source = SourceOf(row);
-  const int64_t blocks = columns_ / MXFP4::kBlockValues;
-  const std::byte* codes = source.tensor->data + source.row * blocks * kCodeBytes;
-  const std::byte* exponents = tensor_.scales->data + source.row * blocks;
-  for (int64_t i = 0; i < blocks; ++i) {
-    MXFP4::Block block = {};
-    block.exponent = std::to_integer<uint8_t>(exponents[i]);
-    for (int value = 0; value < MXFP4::kBlockValues; ++value) {
-      const auto pair = std::to_integer<uint8_t>(codes[i * kCodeBytes + value / 2]);
-      MXFP4::Codes::Put(block.codes, value, value % 2 == 0 ? pair & 15 : pair >> 4);
-    }
-    std::memcpy(out + i * static_cast<int64_t>(sizeof(block)), &block, sizeof(block));
+  const ScaledSource& scaled = tensor_.scaled[source.index];
+  const std::byte* codes = scaled.values->data + source.row * columns_ / 2;
+  const std::byte* scales = scaled.scales.tensor->data + source.row * scaled.scales_of_row();
+  if (tensor_.format->name == std::string_view(MXFP4::kName)) {
+    CopyBlocks<MXFP4>(codes, scales, columns_, out);
+  } else {
+    CopyBlocks<NVFP4>(codes, scales, columns_, out);
   }
 }
 

@@ -34,23 +34,32 @@ class RowEncoder {
 
  private:
   struct Source {
-    const formats::SafetensorsTensor* tensor;
-    int64_t row;  // of all in the tensor, or its column where rows are columns
+    size_t index;  // in the tensor's sources
+    int64_t row;   // of all in the source, or its column where rows are columns
+  };
+  // Values of a source, counted over all of it.
+  struct Stretch {
+    int64_t first;
+    int64_t count;
+    int64_t step = 1;
   };
   Source SourceOf(int64_t row) const;
   void CopySource(int64_t row);
-  void CopyColumns(const std::byte* row);
+  void CopyTiledColumns(const Source& source);
   void CopyColumnOfHead(int64_t row);
+  void CopyValues(size_t source, const Stretch& values, int64_t to_column);
   void DivideByLength();
   void MultiplyByFactors(int64_t row);
-  void RepackMxfp4(int64_t row, std::byte* out) const;
+  void CopyCodes(int64_t row, std::byte* out) const;
+  void ReadOtherValues(int64_t row);
 
   const OutputTensor& tensor_;
   cpu::EncodeFunction encode_;
   int64_t rows_;
   int64_t columns_;
   int64_t element_bytes_;
-  const quant::FormatTraits* source_format_;  // null for F64, which is no block format
+  // Null for F64 and integers, which are no block formats; F32 where sources have scales.
+  const quant::FormatTraits* source_format_;
   std::vector<float> values_;
   std::vector<std::byte> source_row_;
 };

@@ -203,14 +203,17 @@ Result<std::map<std::string, std::string>> ReadTemplates(const FolderConfig& con
 }
 
 // The settings of the text model, which models that read more than text keep apart, among the
-// others; the class is that of the whole model.
+// others; the class is that of the whole model, and so is an output that is the embedding.
 Result<JsonObject> WithTextModel(JsonObject model) {
   KVANT_ASSIGN(const auto text, model.Object("text_config"));
   if (!text) return model;
   const JsonObject merged = model.With(*text);
   const formats::Json* classes = model.Find("architectures");
   if (classes == nullptr) return merged;
-  const formats::Json own = {{"architectures", *classes}};
+  constexpr const char* kTied = "tie_word_embeddings";
+  formats::Json own = {{"architectures", *classes}};
+  KVANT_ASSIGN(const auto tied, model.Bool(kTied));
+  if (tied.value_or(false)) own[kTied] = true;
   KVANT_ASSIGN(const JsonObject of_whole, JsonObject::Parse(own.dump(), model.where()));
   return merged.With(of_whole);
 }
@@ -225,13 +228,18 @@ Result<FolderConfig> FolderConfig::Read(const std::string& folder) {
                          ? "expected a folder with config.json and safetensors files"
                          : "no such folder");
   }
-  KVANT_ASSIGN(JsonObject model, JsonObject::Read(PathIn(folder, "config.json")));
-  KVANT_ASSIGN(model, WithTextModel(std::move(model)));
+  KVANT_ASSIGN(FolderConfig config, ReadWithoutModel(folder));
+  KVANT_ASSIGN(config.model, JsonObject::Read(PathIn(folder, "config.json")));
+  KVANT_ASSIGN(config.model, WithTextModel(std::move(config.model)));
+  return config;
+}
+
+Result<FolderConfig> FolderConfig::ReadWithoutModel(const std::string& folder) {
   KVANT_ASSIGN(JsonObject generation, ReadOptional(PathIn(folder, "generation_config.json")));
   KVANT_ASSIGN(JsonObject tokenizer, ReadOptional(PathIn(folder, "tokenizer_config.json")));
   KVANT_ASSIGN(JsonObject special, ReadOptional(PathIn(folder, "special_tokens_map.json")));
-  return FolderConfig{folder, std::move(model), std::move(generation), std::move(tokenizer),
-                      std::move(special)};
+  return FolderConfig{folder, JsonObject(PathIn(folder, "config.json")), std::move(generation),
+                      std::move(tokenizer), std::move(special)};
 }
 
 Status AddSpecialTokens(const FolderConfig& config, const Vocabulary& vocabulary,

@@ -4,6 +4,9 @@
 // Errors name the file and the key. Thread-safety: pure.
 #pragma once
 
+#include <functional>
+#include <map>
+#include <memory>
 #include <string>
 
 #include "base/result.h"
@@ -22,8 +25,12 @@ struct FolderConfig {
   JsonObject generation;
   JsonObject tokenizer;
   JsonObject special_tokens;
+  // The contents of files that are read as if the folder had them, by their names.
+  std::map<std::string, std::shared_ptr<const formats::Json>, std::less<>> stand_ins = {};
 
   static Result<FolderConfig> Read(const std::string& folder);
+  // A folder that need not have a config.json; `model` is empty.
+  static Result<FolderConfig> ReadWithoutModel(const std::string& folder);
 };
 
 // Writes the ids of the special tokens, whether they are added to texts, and the other tokens that

@@ -58,6 +58,14 @@ Result<IdList> ReadIdList(const Json& tokens, const std::string& where, int64_t 
                    Quoted(same[0].first), Quoted(same[1].first), same[0].second);
 }
 
+AddedTokenFlags ReadTokenFlags(const Json& token) {
+  using formats::JsonFlag;
+  return {.strip_left = JsonFlag(token, "lstrip", false),
+          .strip_right = JsonFlag(token, "rstrip", false),
+          .single_word = JsonFlag(token, "single_word", false),
+          .normalized = JsonFlag(token, "normalized", !JsonFlag(token, "special", false))};
+}
+
 Result<TokenizerJson> TokenizerJson::Parse(std::string_view text, const std::string& file,
                                            int64_t ids_max) {
   KVANT_ASSIGN(JsonObject object, JsonObject::Parse(text, file));
@@ -151,7 +159,7 @@ Status TokenizerJson::ReadAdded(int64_t ids_max) {
       continue;
     }
     added.push_back({entry["id"].get<int64_t>(), entry["content"].get<std::string>(),
-                     formats::JsonFlag(entry, "special", false)});
+                     formats::JsonFlag(entry, "special", false), ReadTokenFlags(entry)});
   }
   return {};
 }

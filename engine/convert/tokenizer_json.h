@@ -21,10 +21,24 @@ namespace kvant::convert {
 
 using formats::JsonObject;
 
+// How an added token is found in a text; engine/tokenizer/token_flags.h says what the flags do.
+struct AddedTokenFlags {
+  bool strip_left = false;
+  bool strip_right = false;
+  bool single_word = false;
+  bool normalized = false;
+  bool cut_out = false;
+};
+
+// Reads "lstrip", "rstrip", "single_word" and "normalized" of a token; where the last one is
+// absent, tokens that are not special have it.
+AddedTokenFlags ReadTokenFlags(const formats::Json& token);
+
 struct AddedToken {
   int64_t id = 0;
   std::string text;
   bool special = false;
+  AddedTokenFlags flags = {};
 };
 
 // Tokens and their ids, by id.

@@ -30,6 +30,11 @@ bool HasFile(const std::string& path) {
   return std::filesystem::exists(path, error);
 }
 
+// Whether the folder has a file, or what stands in for it.
+bool HasListFile(const FolderConfig& config, std::string_view name) {
+  return config.stand_ins.contains(name) || HasFile(PathIn(config.folder, name));
+}
+
 Result<Vocabulary> ReadPieces(const std::string& path) {
   KVANT_ASSIGN(const auto model, formats::ReadSentencePiece(path));
   return PiecesVocabulary(model, path);
@@ -59,7 +64,14 @@ Status PlaceNeeded(const FolderConfig& config, std::string_view name, std::strin
 
 // vocab.json: {"text": id}.
 Result<Vocabulary> ReadList(const FolderConfig& config, const std::string& path, int64_t vocab) {
-  KVANT_ASSIGN(const Json tokens, formats::ReadJson(path, kListBytesMax));
+  const auto stand_in = config.stand_ins.find(std::filesystem::path(path).filename().string());
+  const bool has_stand_in = stand_in != config.stand_ins.end();
+  Json tokens;
+  if (has_stand_in) {
+    tokens = *stand_in->second;
+  } else {
+    KVANT_ASSIGN(tokens, formats::ReadJson(path, kListBytesMax));
+  }
   if (!tokens.is_object() || tokens.empty()) {
     return MakeError(ErrorCode::kCorrupt, "{}: expected an object of tokens and their ids", path);
   }
@@ -99,7 +111,7 @@ Result<std::optional<TranslatorVocabulary>> ReadSourceAndTarget(const FolderConf
                                                                 const HfShape& shape) {
   const auto path = [&](std::string_view name) { return PathIn(config.folder, name); };
   const std::string list_path = path("vocab.json");
-  if (!HasFile(path("source.spm")) && !HasFile(list_path)) {
+  if (!HasFile(path("source.spm")) && !HasListFile(config, "vocab.json")) {
     return std::optional<TranslatorVocabulary>();
   }
   TranslatorVocabulary out;
@@ -110,7 +122,7 @@ Result<std::optional<TranslatorVocabulary>> ReadSourceAndTarget(const FolderConf
   KVANT_ASSIGN(out.target_pieces, ReadPieces(path("target.spm")));
   const std::string target_path = path("target_vocab.json");
   KVANT_ASSIGN(const auto separate, config.tokenizer.Bool("separate_vocabs"));
-  if (separate.value_or(shape.source_vocab > 0 && HasFile(target_path))) {
+  if (separate.value_or(shape.source_vocab > 0 && HasListFile(config, "target_vocab.json"))) {
     KVANT_ASSIGN(out.target_list, ReadList(config, target_path, shape.vocab));
     out.target_list->pre = kMarianKind;
   }
@@ -364,7 +376,7 @@ Result<std::optional<TranslatorVocabulary>> ReadTranslatorVocabulary(const Folde
     return ReadSourceAndTarget(config, shape);
   }
   std::optional<TranslatorVocabulary> out;
-  if (HasFile(PathIn(config.folder, "vocab.json"))) {
+  if (HasListFile(config, "vocab.json")) {
     KVANT_ASSIGN(out, ReadListAndCodes(config, translator, shape.vocab));
   } else {
     KVANT_ASSIGN(out, ReadInOrder(config, translator, shape.vocab));

@@ -10,10 +10,13 @@
 #include "base/result.h"
 #include "engine/convert/pre_tokenizer_name.h"
 #include "engine/convert/rwkv_vocabulary.h"
+#include "engine/convert/space_handling.h"
 #include "engine/convert/speech_vocabulary.h"
 #include "engine/convert/text_frame.h"
 #include "engine/convert/unigram_vocabulary.h"
 #include "engine/tokenizer/kinds.h"
+#include "engine/tokenizer/token_flags.h"
+#include "engine/tokenizer/vocabulary_keys.h"
 #include "formats/quoted.h"
 
 namespace kvant::convert {
@@ -55,64 +58,6 @@ bool IsByteToken(std::string_view text) {
   const auto is_hex = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; };
   return text.size() == 6 && text.starts_with("<0x") && is_hex(text[3]) && is_hex(text[4]) &&
          text[5] == '>';
-}
-
-// The steps of a SentencePiece-like tokenizer.json that change spaces before the merging.
-struct SpaceHandling {
-  bool escapes = false;  // " " becomes U+2581
-  bool adds_prefix = false;
-};
-
-// False for a step that does anything else.
-bool ReadSpaceStep(const Json& step, SpaceHandling& out) {
-  if (!step.is_object()) return false;
-  const std::string type = JsonText(step, "type");
-  if (type == "Sequence") {
-    for (const char* key : {"normalizers", "pretokenizers"}) {
-      const auto steps = step.find(key);
-      if (steps == step.end() || !steps->is_array()) continue;
-      return std::all_of(steps->begin(), steps->end(),
-                         [&](const Json& inner) { return ReadSpaceStep(inner, out); });
-    }
-    return false;
-  }
-  if (type == "Prepend") {
-    out.adds_prefix = true;
-    return JsonText(step, "prepend") == kSpace;
-  }
-  if (type == "Replace") {
-    out.escapes = true;
-    const auto pattern = step.find("pattern");
-    return pattern != step.end() && JsonText(*pattern, "String") == " " &&
-           JsonText(step, "content") == kSpace;
-  }
-  if (type == "Split") {  // at spaces, which are gone by then
-    const auto pattern = step.find("pattern");
-    return out.escapes && pattern != step.end() && JsonText(*pattern, "String") == " ";
-  }
-  if (type != "Metaspace") return false;
-  out.escapes = true;
-  // Before there were schemes, a flag said whether there is a prefix.
-  const bool prefix = JsonFlag(step, "add_prefix_space", true);
-  out.adds_prefix |= JsonText(step, "prepend_scheme", prefix ? "always" : "never") != "never";
-  return JsonText(step, "replacement") == kSpace;
-}
-
-Result<SpaceHandling> ReadSpaceHandling(const TokenizerJson& tokenizer) {
-  SpaceHandling spaces;
-  for (const char* key : {"normalizer", "pre_tokenizer"}) {
-    const Json* step = tokenizer.root.Find(key);
-    if (step == nullptr || ReadSpaceStep(*step, spaces)) continue;
-    return MakeError(ErrorCode::kNotSupported,
-                     "{} cannot be converted, expected only spaces to become U+2581; found {}",
-                     tokenizer.root.Where(key), formats::Shown(*step));
-  }
-  if (!spaces.escapes) {
-    return MakeError(ErrorCode::kNotSupported,
-                     "{}: with byte_fallback, spaces are expected to become U+2581",
-                     tokenizer.file);
-  }
-  return spaces;
 }
 
 // Reads the tokens and types of a tokenizer.json, byte-level or SentencePiece-like.
@@ -179,8 +124,9 @@ Status PlaceDecoderTokens(const JsonObject& tokenizer_config, Vocabulary& vocabu
       WarnOfTokenBeyond(decoder->where(), text, vocabulary.tokens.size());
       continue;
     }
-    PlaceAddedToken({static_cast<int64_t>(id), text, JsonFlag(token, "special", false)},
-                    vocabulary);
+    PlaceAddedToken(
+        {static_cast<int64_t>(id), text, JsonFlag(token, "special", false), ReadTokenFlags(token)},
+        vocabulary);
   }
   return {};
 }
@@ -196,6 +142,9 @@ void PlaceAddedToken(const AddedToken& token, Vocabulary& vocabulary) {
   const auto id = static_cast<size_t>(token.id);
   Type& type = vocabulary.types[id];
   const bool is_new = vocabulary.tokens[id] != token.text;
+  AddedTokenFlags& flags = vocabulary.flags[token.id];
+  const bool is_added = is_new || flags.cut_out;
+  flags = token.flags;
   vocabulary.tokens[id] = token.text;
   if (is_new && !vocabulary.scores.empty()) vocabulary.scores[id] = kAddedScore;
   if (type == Type::kUnknown && !is_new) return;
@@ -205,6 +154,7 @@ void PlaceAddedToken(const AddedToken& token, Vocabulary& vocabulary) {
     // User-defined tokens are found in the text as it is, with plain spaces.
     type = Type::kUserDefined;
     vocabulary.tokens[id] = Replaced(token.text, kSpace, " ");
+    flags.cut_out = is_added && vocabulary.model == kUnigramKind;
   }
 }
 
@@ -258,6 +208,21 @@ void Vocabulary::AddTo(formats::GgufWriter& writer, std::string_view prefix) con
     writer.AddBool(key("remove_extra_whitespaces"), *remove_extra_whitespaces);
   }
   if (!charsmap.empty()) writer.AddU8s(key("precompiled_charsmap"), charsmap);
+  if (model != kMarianKind && prefix == kVocabularyPrefix) AddFlagsTo(writer);
+}
+
+void Vocabulary::AddFlagsTo(formats::GgufWriter& writer) const {
+  constexpr bool AddedTokenFlags::*kFlags[kTokenFlagKeys.size()] = {
+      &AddedTokenFlags::strip_left, &AddedTokenFlags::strip_right, &AddedTokenFlags::single_word,
+      &AddedTokenFlags::normalized, &AddedTokenFlags::cut_out};
+  for (size_t i = 0; i < kTokenFlagKeys.size(); ++i) {
+    std::vector<int32_t> ids;
+    for (const auto& [id, flags_of_token] : flags) {
+      if (flags_of_token.*kFlags[i]) ids.push_back(static_cast<int32_t>(id));
+    }
+    if (!ids.empty()) writer.AddI32s(std::string(kTokenFlagKeys[i]), ids);
+  }
+  if (normalizer_spells_spaces) writer.AddBool(std::string(kNormalizerSpellsKey), true);
 }
 
 Result<Vocabulary> ByteLevelVocabulary(const TokenizerJson& tokenizer, int64_t vocab_size) {
@@ -427,6 +392,30 @@ Result<JsonVocabulary> ReadJsonVocabulary(const std::string& path, const std::st
   return json;
 }
 
+// Only the tokenizers library looks for tokens in normalized texts: where a folder has none of its
+// files, or one whose normalizer is not used here, tokens are looked for in texts as they are.
+void SettleNormalizedTokens(const std::optional<TokenizerJson>& tokenizer, Vocabulary& vocabulary) {
+  bool may_differ = false;
+  bool has_normalized = false;
+  for (auto& [id, flags] : vocabulary.flags) {
+    if (!flags.normalized) continue;
+    has_normalized = true;
+    flags.normalized = tokenizer.has_value();
+    may_differ |= std::ranges::any_of(vocabulary.tokens[static_cast<size_t>(id)],
+                                      [](char c) { return c <= ' ' || c > '~'; });
+  }
+  if (!has_normalized) return;
+  if (!tokenizer) {
+    if (!may_differ || vocabulary.model != kUnigramKind) return;
+    Log(LogLevel::kWarning,
+        "added tokens are looked for in texts before they are normalized, whatever their "
+        "\"normalized\" says");
+    return;
+  }
+  vocabulary.normalizer_spells_spaces =
+      vocabulary.model == kSentencePieceKind && NormalizerSpellsSpaces(*tokenizer);
+}
+
 }  // namespace
 
 Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& tokenizer_config,
@@ -436,6 +425,12 @@ Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& t
   const std::string pieces_path = FindSentencePieceFile(folder);
   KVANT_ASSIGN(JsonVocabulary json,
                ReadJsonVocabulary(PathIn(folder, "tokenizer.json"), pieces_path, vocab_size));
+  if (options.tokenizer != nullptr && !json.tokenizer) {
+    const std::string text =
+        options.tokenizer->dump(-1, ' ', false, Json::error_handler_t::replace);
+    KVANT_ASSIGN(json.tokenizer,
+                 TokenizerJson::Parse(text, PathIn(folder, "tokenizer.json"), vocab_size));
+  }
   if (options.has_speech_tokens && !json.tokenizer) {
     KVANT_ASSIGN(json.tokenizer, ReadVocabularyAndMerges(folder, vocab_size));
   }
@@ -459,6 +454,7 @@ Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& t
                      "{}: no vocabulary: expected tokenizer.json or tokenizer.model", folder);
   }
   KVANT_TRY(PlaceDecoderTokens(tokenizer_config, vocabulary));
+  SettleNormalizedTokens(json.tokenizer, vocabulary);
   // A unigram vocabulary says itself what it does to spaces.
   KVANT_ASSIGN(const auto prefix, tokenizer_config.Bool("add_prefix_space"));
   const bool overrides = prefix && vocabulary.add_space_prefix && vocabulary.model != kUnigramKind;

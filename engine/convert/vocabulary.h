@@ -10,6 +10,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,6 +38,9 @@ struct Vocabulary {
   std::optional<bool> add_space_prefix;
   std::optional<bool> remove_extra_whitespaces;
   std::vector<uint8_t> charsmap;  // engine/tokenizer/charsmap.h; empty: there is none
+  // How added tokens are found, by id. Tokens of the translators' kind have no flags.
+  std::map<int64_t, AddedTokenFlags> flags;
+  bool normalizer_spells_spaces = false;  // engine/tokenizer/token_flags.h
 
   // The special tokens that the vocabulary's own files name; other files may know better.
   std::optional<int32_t> bos, eos, unk, pad;
@@ -45,6 +50,9 @@ struct Vocabulary {
   std::optional<int32_t> Find(std::string_view text) const;
   // `prefix` is where the keys stand: engine/tokenizer/vocabulary_keys.h.
   void AddTo(formats::GgufWriter& writer, std::string_view prefix = "tokenizer.ggml") const;
+
+ private:
+  void AddFlagsTo(formats::GgufWriter& writer) const;
 };
 
 // The score that llama.cpp's converter gives to ids without a token.
@@ -65,6 +73,8 @@ struct VocabularyOptions {
   PieceOrder order = PieceOrder::kOwn;               // of unigram vocabularies
   std::span<const std::string_view> languages = {};  // tokens behind the pieces, for kFairseq
   bool has_speech_tokens = false;                    // engine/convert/speech_vocabulary.h
+  // A tokenizer.json for a folder that has none; may be null.
+  std::shared_ptr<const formats::Json> tokenizer = nullptr;
 };
 
 // Reads tokenizer.json, SentencePiece's file (by any of the names that folders give to it) and

@@ -25,7 +25,8 @@ std::span<const std::byte> WeightEncoder::Encode(const OutputTensor& tensor) {
   const bool all_rows = tensor.source_rows == tensor.expert_rows;
   const bool unchanged = source.type->name == tensor.format->name &&
                          tensor.order == RowOrder::kSame && tensor.change == Values::kSame &&
-                         tensor.factors.empty() && tensor.sources.size() == 1 && all_rows;
+                         tensor.factors.empty() && tensor.sources.size() == 1 &&
+                         tensor.scaled.empty() && all_rows;
   if (unchanged) return {source.data, size};
   KVANT_CHECK(size <= buffer_.size());
   pool_->Run([&](const ThreadPool::Member& member) {

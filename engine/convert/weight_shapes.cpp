@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <span>
 #include <string>
 #include <string_view>
 
+#include "engine/convert/folder_tensors.h"
 #include "formats/quoted.h"
 
 namespace kvant::convert {
@@ -21,18 +20,8 @@ using formats::Quoted;
 using formats::SafetensorsModel;
 using formats::SafetensorsTensor;
 
-constexpr std::string_view kByteType = "U8";
-
 bool IsFloat(const formats::SafetensorsType& type) {
   return type.name == "F64" || type.name == "F32" || type.name == "F16" || type.name == "BF16";
-}
-
-std::string ShapeText(std::span<const int64_t> shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) {
-    text += fmt::format("{}{}", i == 0 ? "" : ", ", shape[i]);
-  }
-  return text + "]";
 }
 
 // The first row that is taken from the folder's matrix.
@@ -46,17 +35,6 @@ int64_t FirstRow(const HfTensor& row, const HfShape& shape) {
     case RowPart::kValues: return q_rows + ExtentSize(Extent::kKvRows, shape);
     default: return 0;
   }
-}
-
-// Vectors may be matrices of one row.
-Status CheckShape(const SafetensorsModel& model, const SafetensorsTensor& source,
-                  const std::vector<int64_t>& expected) {
-  std::span<const int64_t> found(source.shape);
-  while (expected.size() == 1 && found.size() > 1 && found.front() == 1) found = found.subspan(1);
-  if (std::ranges::equal(found, expected)) return {};
-  return MakeError(
-      ErrorCode::kCorrupt, "{}: tensor {} has shape {}, but the sizes in config.json make {}",
-      model.FileOf(source), Quoted(source.name), ShapeText(source.shape), ShapeText(expected));
 }
 
 }  // namespace
@@ -93,21 +71,13 @@ void SetShape(const HfTensor& row, const HfShape& shape, OutputTensor& tensor) {
 
 Status CheckSource(const SafetensorsModel& model, const SafetensorsTensor& source,
                    const HfTensor& row, const HfShape& shape) {
-  if (!IsFloat(*source.type)) {
+  if (!IsFloat(*source.type) && source.row_divisors == nullptr) {
     return MakeError(ErrorCode::kNotSupported,
-                     "{}: tensor {} holds {} values; only F64, F32, F16 and BF16 can be converted",
+                     "{}: tensor {} holds {} values; only F64, F32, F16, BF16, F8_E4M3 "
+                     "and F8_E5M2 can be converted",
                      model.FileOf(source), Quoted(source.name), source.type->name);
   }
   return CheckShape(model, source, arch::SourceShapeOf(row, shape));
-}
-
-Status CheckBytes(const SafetensorsModel& model, const SafetensorsTensor& source,
-                  const std::vector<int64_t>& expected) {
-  if (source.type->name != kByteType) {
-    return MakeError(ErrorCode::kNotSupported, "{}: tensor {} holds {} values, expected {}",
-                     model.FileOf(source), Quoted(source.name), source.type->name, kByteType);
-  }
-  return CheckShape(model, source, expected);
 }
 
 Status CheckSameType(const SafetensorsModel& model, const SafetensorsTensor& first,

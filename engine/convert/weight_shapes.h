@@ -19,9 +19,6 @@ void SetShape(const arch::HfTensor& row, const HfShape& shape, OutputTensor& ten
 // than config.json says.
 Status CheckSource(const formats::SafetensorsModel& model, const formats::SafetensorsTensor& source,
                    const arch::HfTensor& row, const HfShape& shape);
-// The check of a source that holds bytes, of the shape `expected`.
-Status CheckBytes(const formats::SafetensorsModel& model, const formats::SafetensorsTensor& source,
-                  const std::vector<int64_t>& expected);
 // kNotSupported where two experts of a layer have different types.
 Status CheckSameType(const formats::SafetensorsModel& model,
                      const formats::SafetensorsTensor& first,

@@ -11,6 +11,7 @@
 #include "engine/convert/weight_shapes.h"
 #include "formats/quoted.h"
 #include "quant/formats/mxfp4.h"
+#include "quant/formats/nvfp4.h"
 
 namespace kvant::convert {
 namespace {
@@ -41,6 +42,39 @@ constexpr std::string_view kBlocksSuffix = "_blocks";
 constexpr std::string_view kScalesSuffix = "_scales";
 constexpr int64_t kCodeBytes = quant::MXFP4::kBlockValues / 2;
 
+// Matrices whose readers look for a second scale, by the part of a name before ".weight".
+constexpr std::string_view kMatricesWithSeconds[] = {
+    "output",         "attn_q",       "attn_k",        "attn_v",        "attn_qkv",
+    "attn_output",    "attn_q_a",     "attn_q_b",      "attn_kv_a_mqa", "ffn_gate",
+    "ffn_up",         "ffn_down",     "ffn_gate_exps", "ffn_up_exps",   "ffn_down_exps",
+    "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"};
+
+constexpr std::string_view kWeightSuffix = ".weight";
+
+bool MayHaveSecondScale(std::string_view name) {
+  if (!name.ends_with(kWeightSuffix)) return false;
+  name.remove_suffix(kWeightSuffix.size());
+  return std::ranges::find(kMatricesWithSeconds, name.substr(name.rfind('.') + 1)) !=
+         std::end(kMatricesWithSeconds);
+}
+
+// Whether the rows of a matrix are whole rows of its sources, unchanged.
+bool KeepsRows(const OutputTensor& tensor) {
+  switch (tensor.order) {
+    case arch::RowOrder::kTransposed:
+    case arch::RowOrder::kLatentKeys:
+    case arch::RowOrder::kTiledColumns: return false;
+    default: break;
+  }
+  return tensor.change == Values::kSame && tensor.factors.empty() && !tensor.split_values;
+}
+
+// Whether the scales of 16 values are numbers without a sign, as those of a block in GGUF.
+bool AreUnsigned(const SafetensorsTensor& scales) {
+  return std::all_of(scales.data, scales.data + scales.size_bytes,
+                     [](std::byte scale) { return std::to_integer<int>(scale) < 127; });
+}
+
 // Tensors of RWKV's time mixes that are not the large matrices.
 bool IsSmallMix(std::string_view name) {
   constexpr std::string_view kLarge[] = {"time_mix_receptance", "time_mix_key", "time_mix_value",
@@ -54,12 +88,14 @@ bool IsSmallMix(std::string_view name) {
 class Planner {
  public:
   Planner(const HfFamily& family, const HfShape& shape, const JsonObject& config,
-          const SafetensorsModel& model, FolderTensors folder, const OutputType& type)
+          const SafetensorsModel& model, const Quantization& quantization, FolderTensors folder,
+          const OutputType& type)
       : family_(family),
         all_layers_(shape),
         shape_(shape),
         config_(config),
         model_(model),
+        quantization_(quantization),
         matrix_(Format(type.format_name)),
         folder_(std::move(folder)) {}
 
@@ -107,7 +143,8 @@ class Planner {
 
   Result<std::vector<RowFactor>> FactorsOf(const HfTensor& row) const {
     if (family_.row_factors == nullptr) return std::vector<RowFactor>();
-    return family_.row_factors(config_, shape_, row.gguf_name);
+    const auto output = folder_.tied() ? arch::HfOutputIs::kEmbedding : arch::HfOutputIs::kOwn;
+    return family_.row_factors(config_, shape_, row.gguf_name, output);
   }
 
   // An output that is the embedding in the folder may differ from it in its factors.
@@ -135,18 +172,15 @@ class Planner {
     const int64_t count = arch::SourceCountOf(row, shape_);
     for (int64_t expert = 0; expert < count; ++expert) {
       const std::string hf_name = arch::SourceNameOf(row, layer_name, expert);
-      const SafetensorsTensor* source = folder_.Find(hf_name);
-      if (source == nullptr) {
+      KVANT_ASSIGN(const bool found, AddSource(row, hf_name, tensor));
+      if (!found) {
         if (row.presence == Presence::kOptional && expert == 0) return {};
         return MakeError(ErrorCode::kCorrupt, "{}: tensor {} is missing{}", Place(), hf_name,
                          row.presence == Presence::kUnlessTied
                              ? ", and config.json says \"tie_word_embeddings\": false"
                              : "");
       }
-      folder_.Use(*source);
-      KVANT_TRY(CheckSource(model_, *source, row, shape_));
-      tensor.sources.push_back(source);
-      KVANT_TRY(CheckSameType(model_, *tensor.sources.front(), *source));
+      KVANT_TRY(CheckSameType(model_, *tensor.sources.front(), *tensor.sources.back()));
     }
     tensor.name = WithNumber(row.gguf_name, layer);
     tensor.of_convolution = row.columns == Extent::kConvTaps;
@@ -161,8 +195,61 @@ class Planner {
         family_.has_unit_output_rows(shape_)) {
       tensor.change = Values::kUnitRows;
     }
+    KeepCodes(tensor);
+    const bool has_seconds = tensor.keeps_codes && tensor.scaled.front().seconds.tensor != nullptr;
+    OutputTensor seconds = has_seconds ? SecondScalesOf(tensor) : OutputTensor();
     out_.push_back(std::move(tensor));
+    if (has_seconds) out_.push_back(std::move(seconds));
     return {};
+  }
+
+  // Adds a tensor of the folder to those that a tensor is made of; false if there is none.
+  Result<bool> AddSource(const HfTensor& row, const std::string& hf_name, OutputTensor& tensor) {
+    KVANT_ASSIGN(const auto scaled, FindScaledSource(model_, quantization_, hf_name,
+                                                     arch::SourceShapeOf(row, shape_), folder_));
+    if (scaled) {
+      tensor.sources.push_back(scaled->values);
+      tensor.scaled.push_back(*scaled);
+      return true;
+    }
+    const SafetensorsTensor* source = folder_.Find(hf_name);
+    if (source == nullptr) return false;
+    folder_.Use(*source);
+    KVANT_TRY(CheckSource(model_, *source, row, shape_));
+    tensor.sources.push_back(source);
+    return true;
+  }
+
+  // Gives a matrix of FP4 the format that has the codes and scales of its sources, if there is one.
+  void KeepCodes(OutputTensor& tensor) const {
+    if (tensor.scaled.empty() || tensor.format != matrix_ || !KeepsRows(tensor)) return;
+    const ScaledSource& first = tensor.scaled.front();
+    if (first.codes != SmallFloat::kE2M1Pairs) return;
+    const bool has_exponents = first.block.columns == quant::MXFP4::kBlockValues;
+    const quant::FormatTraits* format =
+        Format(has_exponents ? quant::MXFP4::kName : quant::NVFP4::kName);
+    if (tensor.columns() % format->block_values != 0) return;
+    for (const ScaledSource& source : tensor.scaled) {
+      if (source.block.columns != first.block.columns || source.shared_scales) return;
+      if (source.seconds.tensor != nullptr && !MayHaveSecondScale(tensor.name)) return;
+      if (!has_exponents && !AreUnsigned(*source.scales.tensor)) return;
+    }
+    tensor.format = format;
+    tensor.keeps_codes = true;
+  }
+
+  // The second scales of a matrix, or of its experts.
+  static OutputTensor SecondScalesOf(const OutputTensor& tensor) {
+    OutputTensor seconds;
+    seconds.name = tensor.name.substr(0, tensor.name.size() - kWeightSuffix.size()) + ".scale";
+    seconds.format = Format("F32");
+    seconds.dims = {tensor.dims.size() > 2 ? tensor.dims[2] : 1};
+    const bool stacked = tensor.scaled.size() == 1;
+    for (int64_t i = 0; i < seconds.dims[0]; ++i) {
+      const ScaledSource& source = tensor.scaled[stacked ? 0 : static_cast<size_t>(i)];
+      seconds.values.push_back(source.SecondFactor(stacked ? i : 0));
+    }
+    return seconds;
   }
 
   // Folders may hold keys and values of layers that read another layer's, and factors that the
@@ -212,7 +299,8 @@ class Planner {
     SetShape(row, shape_, tensor);
     tensor.format = Format(quant::MXFP4::kName);
     tensor.sources = {blocks};
-    tensor.scales = scales;
+    tensor.scaled = {MxFp4Source(*blocks, *scales, arch::SourceRowsOf(row, shape_), columns)};
+    tensor.keeps_codes = true;
     tensor.shape = shape_;
     out_.push_back(std::move(tensor));
     return {};
@@ -247,6 +335,7 @@ class Planner {
   HfShape shape_;  // of the layer whose tensors are added
   const JsonObject& config_;
   const SafetensorsModel& model_;
+  const Quantization& quantization_;
   const quant::FormatTraits* matrix_;
   int fallbacks_ = 0;  // matrices whose rows are no whole blocks
   std::string first_fallback_;
@@ -258,10 +347,12 @@ class Planner {
 
 Result<std::vector<OutputTensor>> PlanWeights(const HfFamily& family, const JsonObject& config,
                                               const HfShape& shape, const SafetensorsModel& model,
+                                              const Quantization& quantization,
                                               const OutputType& type,
                                               std::vector<ComputedTensor> computed) {
-  KVANT_ASSIGN(FolderTensors folder, FolderTensors::Create(family, model, config));
-  return Planner(family, shape, config, model, std::move(folder), type).Plan(std::move(computed));
+  KVANT_ASSIGN(FolderTensors folder, FolderTensors::Create(family, model, config, quantization));
+  return Planner(family, shape, config, model, quantization, std::move(folder), type)
+      .Plan(std::move(computed));
 }
 
 }  // namespace kvant::convert

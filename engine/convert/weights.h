@@ -16,6 +16,7 @@
 #include "base/thread_pool.h"
 #include "engine/arch/hf/hf_family.h"
 #include "engine/convert/output_tensor.h"
+#include "engine/convert/quantization.h"
 #include "formats/json_object.h"
 #include "formats/safetensors.h"
 #include "quant/format.h"
@@ -42,16 +43,21 @@ const OutputType* FindOutputType(std::string_view name);
 
 // All tensors, in the order of the family's list, computed ones first. kCorrupt for one that is
 // missing or has another shape than config.json says; kNotSupported for one that the family does
-// not know and for element types that are no plain floats. Logs a warning for matrices whose rows
-// the type cannot hold; they become F16.
+// not know and for element types that are no floats. Logs a warning for matrices whose rows the
+// type cannot hold; they become F16. Matrices in MXFP4, and those in NVFP4 that a block of GGUF can
+// hold exactly, keep their codes whatever the type; a matrix X.weight in NVFP4 has its second scale
+// in X.scale. Other small floats with scales are multiplied out in 32-bit floats.
 Result<std::vector<OutputTensor>> PlanWeights(const HfFamily& family, const JsonObject& config,
                                               const HfShape& shape,
                                               const formats::SafetensorsModel& model,
+                                              const Quantization& quantization,
                                               const OutputType& type,
                                               std::vector<ComputedTensor> computed);
 
-// The type that holds the folder's first matrix unchanged, f32 where there is none. Never null.
-const OutputType* NaturalOutputType(const formats::SafetensorsModel& model);
+// The type that holds the folder's first plain matrix unchanged, f32 where there is none. Where
+// matrices are integers with scales, the type of the first tensor of floats. Never null.
+const OutputType* NaturalOutputType(const formats::SafetensorsModel& model,
+                                    const Quantization& quantization);
 
 class WeightEncoder {
  public:

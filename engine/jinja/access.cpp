@@ -59,13 +59,13 @@ Result<Value> GetItem(Run& run, const Value& value, const Value& key) {
   if (key.IsWhole()) {
     size_t place = 0;
     if (value.IsSequence() && value.sequence().kind < Sequence::Kind::kView &&
-        Place(key.whole(), value.sequence().items.size(), &place)) {
+        Place(key.place(), value.sequence().items.size(), &place)) {
       return value.sequence().items[place];
     }
     if (value.IsText()) {
       const std::vector<size_t> offsets = CharacterOffsets(value.text().view());
       KVANT_TRY(run.Charge(offsets.size()));
-      if (Place(key.whole(), offsets.size() - 1, &place)) {
+      if (Place(key.place(), offsets.size() - 1, &place)) {
         return run.Make(value.text().Part(offsets[place], offsets[place + 1]));
       }
     }
@@ -84,7 +84,7 @@ Result<Value> Slice(Run& run, const Value& value, const Value& from, const Value
       return NoItem(value, *bound);
   }
   if (!is_sequence && !value.IsText()) return NoItem(value, from);
-  const int64_t stride = step.IsWhole() ? step.whole() : 1;
+  const int64_t stride = step.IsWhole() ? step.place() : 1;
   if (stride == 0) return Wrong("a slice with step 0");
   std::vector<size_t> offsets;
   if (value.IsText()) {
@@ -97,7 +97,7 @@ Result<Value> Slice(Run& run, const Value& value, const Value& from, const Value
   const int64_t high = stride > 0 ? size : size - 1;
   const auto bound = [&](const Value& given, int64_t otherwise) {
     if (!given.IsWhole()) return otherwise;
-    const int64_t index = given.whole() < 0 ? given.whole() + size : given.whole();
+    const int64_t index = given.place() < 0 ? given.place() + size : given.place();
     return std::clamp(index, low, high);
   };
   const int64_t begin = bound(from, stride > 0 ? 0 : size - 1);

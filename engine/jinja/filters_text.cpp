@@ -11,7 +11,7 @@ namespace kvant::jinja {
 namespace {
 
 // A whole number as Python's int reads it; nothing where it is none.
-std::optional<int64_t> ParseWhole(const Text& text, int base) {
+std::optional<Whole> ParseWhole(const Text& text, int base) {
   std::string digits = StripText(text, Side::kBoth).bytes();
   const bool negative = digits.starts_with('-');
   if (negative || digits.starts_with('+')) digits.erase(0, 1);
@@ -20,13 +20,14 @@ std::optional<int64_t> ParseWhole(const Text& text, int base) {
     digits.erase(0, 2);
   }
   if (!digits.empty() && digits.front() != '_' && digits.back() != '_') std::erase(digits, '_');
-  int64_t value = 0;
+  uint64_t value = 0;
   const char* const end = digits.data() + digits.size();
   const auto [stop, error] = std::from_chars(digits.data(), end, value, base);
   if (digits.empty() || digits[0] == '-' || error != std::errc() || stop != end) {
     return std::nullopt;
   }
-  return negative ? -value : value;
+  const Whole number = negative ? -Whole{value} : Whole{value};
+  return number < kWholeMin ? std::nullopt : std::optional(number);
 }
 
 std::optional<double> ParseFloat(const Text& text) {
@@ -59,14 +60,12 @@ Result<Value> FilterInt(Run&, const Value& self, const Bound& arguments) {
   if (self.IsText()) {
     if (const auto whole = ParseWhole(self.text(), static_cast<int>(base))) return Value(*whole);
     const auto value = ParseFloat(self.text());
-    if (!value.has_value() || !(std::fabs(*value) < 9e18)) return otherwise;
-    return Value(static_cast<int64_t>(*value));
+    const auto whole = value.has_value() ? WholeOf(*value) : std::nullopt;
+    return whole.has_value() ? Value(*whole) : otherwise;
   }
   if (self.IsWhole()) return Value(self.whole());
-  if (self.IsFloat() && std::fabs(self.number()) < 9e18) {
-    return Value(static_cast<int64_t>(self.number()));
-  }
-  return otherwise;
+  const auto whole = self.IsFloat() ? WholeOf(self.number()) : std::nullopt;
+  return whole.has_value() ? Value(*whole) : otherwise;
 }
 
 Result<Value> FilterFloat(Run&, const Value& self, const Bound& arguments) {

@@ -60,10 +60,9 @@ Result<std::string> Digits(const Value& value, const FieldStyle& style) {
     if (style.type == '%') return fmt::format("{:.{}f}%", number * 100, precision);
     return fmt::format("{:.{}f}", number, precision);
   }
-  if (value.IsFloat() && !(std::fabs(value.number()) < 9e18)) return Wrong("a number is too large");
-  const int64_t number = value.IsFloat() ? static_cast<int64_t>(value.number()) : value.whole();
-  const uint64_t size =
-      number < 0 ? 0 - static_cast<uint64_t>(number) : static_cast<uint64_t>(number);
+  const auto number = value.IsFloat() ? WholeOf(value.number()) : std::optional(value.whole());
+  if (!number.has_value()) return Wrong("a number is too large");
+  const auto size = static_cast<uint64_t>(*number < 0 ? -*number : *number);
   if (style.type == 'x') return fmt::format("{:x}", size);
   if (style.type == 'X') return fmt::format("{:X}", size);
   if (style.type == 'o') return fmt::format("{:o}", size);

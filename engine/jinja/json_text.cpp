@@ -1,6 +1,8 @@
 // tojson: what Python's json.dumps writes.
 #include <algorithm>
 #include <cmath>
+#include <span>
+#include <utility>
 
 #include "engine/jinja/native_code.h"
 #include "engine/tokenizer/unicode.h"
@@ -45,14 +47,20 @@ class JsonWriter {
     } else if (value.IsBool()) {
       out_.Append(value.boolean() ? "true" : "false");
     } else if (value.IsInt()) {
-      out_.Append(std::to_string(value.whole()));
+      out_.Append(WholeText(value.whole()));
     } else if (value.IsFloat()) {
       out_.Append(Number(value.number()));
     } else if (value.IsDict()) {
       return WriteDict(value.dict());
     } else if (value.IsSequence(Sequence::Kind::kList) ||
                value.IsSequence(Sequence::Kind::kTuple)) {
-      return WriteList(value.sequence());
+      return WriteList(value.sequence().items);
+    } else if (value.IsSequence(Sequence::Kind::kGenerator)) {
+      // Python has no JSON of generators. llama.cpp writes a list, and templates made for it
+      // rely on that.
+      const Sequence& left = value.sequence();
+      const size_t taken = std::exchange(left.taken, left.items.size());
+      return WriteList(std::span(left.items).subspan(taken));
     } else if (value.IsUndefined()) {
       return Wrong("{}", value.UndefinedMessage());
     } else {
@@ -82,18 +90,18 @@ class JsonWriter {
     for (int i = 0; i < depth_; ++i) out_.Append(style_.indent);
   }
 
-  Status WriteList(const Sequence& list) {
-    if (list.items.empty()) {
+  Status WriteList(std::span<const Value> items) {
+    if (items.empty()) {
       out_.Append("[]");
       return {};
     }
     out_.Append("[");
     ++depth_;
-    for (size_t i = 0; i < list.items.size(); ++i) {
+    for (size_t i = 0; i < items.size(); ++i) {
       if (i > 0) out_.Append(style_.item_separator);
       Break();
       KVANT_TRY(run_.Charge(style_.indent.size() * static_cast<size_t>(depth_)));
-      KVANT_TRY(Write(list.items[i]));
+      KVANT_TRY(Write(items[i]));
     }
     --depth_;
     Break();
@@ -105,7 +113,7 @@ class JsonWriter {
     if (key.IsText()) return key.text();
     if (key.IsNone()) return Text("null");
     if (key.IsBool()) return Text(key.boolean() ? "true" : "false");
-    if (key.IsInt()) return Text(std::to_string(key.whole()));
+    if (key.IsInt()) return Text(WholeText(key.whole()));
     if (key.IsFloat()) return Text(Number(key.number()));
     return Wrong("a {} cannot be a key in JSON", key.TypeName());
   }
@@ -165,9 +173,9 @@ Result<Value> FilterToJson(Run& run, const Value& self, const Bound& arguments) 
     style.lines = true;
     style.indent = indent.text().bytes();
   } else if (indent.IsWhole()) {
-    if (indent.whole() > 100) return Wrong("an indent of {} is too large", indent.whole());
+    if (indent.place() > 100) return Wrong("an indent of {} is too large", indent.place());
     style.lines = true;
-    style.indent.assign(static_cast<size_t>(std::max<int64_t>(indent.whole(), 0)), ' ');
+    style.indent.assign(static_cast<size_t>(std::max<int64_t>(indent.place(), 0)), ' ');
   }
   if (style.lines) style.item_separator = Text(",");
   const Value& separators = arguments[2];

@@ -15,10 +15,7 @@ class ValueBuilder : public nlohmann::json_sax<nlohmann::json> {
   bool null() override { return Place(Value(None{})); }
   bool boolean(bool value) override { return Place(Value(value)); }
   bool number_integer(number_integer_t value) override { return Place(Value(int64_t{value})); }
-  bool number_unsigned(number_unsigned_t value) override {
-    if (value > static_cast<number_unsigned_t>(INT64_MAX)) return TooLarge();
-    return Place(Value(static_cast<int64_t>(value)));
-  }
+  bool number_unsigned(number_unsigned_t value) override { return Place(Value(Whole{value})); }
   bool number_float(number_float_t value, const string_t& digits) override {
     if (digits.find_first_of(".eE") == std::string::npos) return TooLarge();
     return Place(Value(double{value}));

@@ -117,7 +117,7 @@ Result<Value> CallNative(Run& run, const Native& native, const Value& self,
 
 Result<int64_t> Bound::Whole(size_t i, int64_t otherwise) const {
   if (!given[i]) return otherwise;
-  if (values[i].IsWhole()) return values[i].whole();
+  if (values[i].IsWhole()) return values[i].place();
   return Wrong("expected a whole number, found {}", values[i].TypeName());
 }
 

@@ -17,8 +17,8 @@ Error WrongOperands(std::string_view sign, const Value& left, const Value& right
 
 Error TooLarge() { return Wrong("a whole number has more than 64 bits"); }
 
-int64_t FloorQuotient(int64_t a, int64_t b) {
-  const int64_t quotient = a / b;
+Whole FloorQuotient(Whole a, Whole b) {
+  const Whole quotient = a / b;
   return (a % b != 0 && (a < 0) != (b < 0)) ? quotient - 1 : quotient;
 }
 
@@ -27,44 +27,45 @@ double FloorRemainder(double a, double b) {
   return remainder != 0 && (remainder < 0) != (b < 0) ? remainder + b : remainder;
 }
 
-Result<Value> PowerOfWhole(int64_t base, int64_t exponent) {
+// The number as a value, if it has 64 bits.
+Result<Value> Fitting(Whole number) {
+  if (number < kWholeMin || number > kWholeMax) return TooLarge();
+  return Value(number);
+}
+
+Result<Value> PowerOfWhole(Whole base, Whole exponent) {
   if (exponent < 0) {
     if (base == 0) return Wrong("0 has no negative power");
     return Value(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
   }
   if (base >= -1 && base <= 1) {
-    return Value(base == 0 ? int64_t{exponent == 0} : (exponent % 2 == 0 ? int64_t{1} : base));
+    return Value(base == 0 ? Whole{exponent == 0} : (exponent % 2 == 0 ? Whole{1} : base));
   }
-  int64_t result = 1;
+  Whole result = 1;
   for (; exponent > 0; --exponent) {
-    if (__builtin_mul_overflow(result, base, &result)) return TooLarge();
+    const bool fits = !__builtin_mul_overflow(result, base, &result);
+    if (!fits || result < kWholeMin || result > kWholeMax) return TooLarge();
   }
   return Value(result);
 }
 
-Result<Value> ComputeWhole(Arithmetic operation, int64_t a, int64_t b) {
-  int64_t result = 0;
+Result<Value> ComputeWhole(Arithmetic operation, Whole a, Whole b) {
+  Whole product = 0;
   const bool by_zero = b == 0;
   switch (operation) {
-    case Arithmetic::kAdd:
-      if (__builtin_add_overflow(a, b, &result)) return TooLarge();
-      return Value(result);
-    case Arithmetic::kSubtract:
-      if (__builtin_sub_overflow(a, b, &result)) return TooLarge();
-      return Value(result);
+    case Arithmetic::kAdd: return Fitting(a + b);
+    case Arithmetic::kSubtract: return Fitting(a - b);
     case Arithmetic::kMultiply:
-      if (__builtin_mul_overflow(a, b, &result)) return TooLarge();
-      return Value(result);
+      if (__builtin_mul_overflow(a, b, &product)) return TooLarge();
+      return Fitting(product);
     case Arithmetic::kDivide:
       if (by_zero) return Wrong("division by zero");
       return Value(static_cast<double>(a) / static_cast<double>(b));
     case Arithmetic::kFloorDivide:
       if (by_zero) return Wrong("division by zero");
-      if (b == -1) return Negate(Value(a));
-      return Value(FloorQuotient(a, b));
+      return Fitting(FloorQuotient(a, b));
     case Arithmetic::kModulo:
       if (by_zero) return Wrong("division by zero");
-      if (b == -1) return Value(int64_t{0});
       return Value(a - FloorQuotient(a, b) * b);
     case Arithmetic::kPower: break;
   }
@@ -144,10 +145,10 @@ Result<Value> Compute(Run& run, Arithmetic operation, const Value& left, const V
   }
   if (operation == Arithmetic::kMultiply) {
     if ((left.IsText() || IsListOrTuple(left)) && right.IsWhole()) {
-      return Repeat(run, left, right.whole());
+      return Repeat(run, left, right.place());
     }
     if ((right.IsText() || IsListOrTuple(right)) && left.IsWhole()) {
-      return Repeat(run, right, left.whole());
+      return Repeat(run, right, left.place());
     }
   }
   if (operation == Arithmetic::kModulo && left.IsText()) {
@@ -157,11 +158,7 @@ Result<Value> Compute(Run& run, Arithmetic operation, const Value& left, const V
 }
 
 Result<Value> Negate(const Value& value) {
-  if (value.IsWhole()) {
-    int64_t result = 0;
-    if (__builtin_sub_overflow(int64_t{0}, value.whole(), &result)) return TooLarge();
-    return Value(result);
-  }
+  if (value.IsWhole()) return Fitting(-value.whole());
   if (value.IsFloat()) return Value(-value.number());
   return WrongOperands("-", Value(int64_t{0}), value);
 }

@@ -58,6 +58,8 @@ Result<Value> Value::Make(Dict dict) {
   return value;
 }
 
+int64_t Value::place() const { return static_cast<int64_t>(std::min<Whole>(whole(), INT64_MAX)); }
+
 std::string Value::UndefinedMessage() const {
   const auto* undefined = std::get_if<Undefined>(&data_);
   return undefined == nullptr || undefined->what == nullptr ? "a value is undefined"
@@ -126,11 +128,11 @@ void DictBuilder::SetText(std::string_view name, Value value) {
 
 Result<std::string> KeyOf(const Value& value) {
   if (value.IsText()) return "s" + value.text().bytes();
-  if (value.IsWhole()) return "i" + std::to_string(value.whole());
+  if (value.IsWhole()) return "i" + WholeText(value.whole());
   if (value.IsFloat()) {
     const double number = value.number();
-    if (std::floor(number) == number && std::fabs(number) < 9e18) {
-      return "i" + std::to_string(static_cast<int64_t>(number));
+    if (const auto whole = WholeOf(number); whole.has_value() && std::floor(number) == number) {
+      return "i" + WholeText(*whole);
     }
     return "f" + FloatText(number);
   }

@@ -1,13 +1,15 @@
 // Values of a template, with Python's types and semantics. All are immutable but objects (loops,
 // macros, namespaces), which the run owns.
 //
-// Numbers are 64 bits wide; what Python would compute beyond them is an error. Containers know how
+// Whole numbers are those of 64 bits, with a sign or without: -2^63 to 2^64 - 1. Where Python would
+// compute others, there is an error. Containers know how
 // deeply they are nested, up to kValueDepthMax, so that code may walk them by recursion.
 // Thread-safety: values without objects and generators may be shared by threads.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -26,6 +28,11 @@ class Value;
 inline constexpr int kValueDepthMax = 100;
 // The bytes and items of a value and, in turn, of its items, each as often as it can be reached.
 inline constexpr size_t kValueWeightMax = size_t{1} << 26;
+
+__extension__ typedef __int128 Whole;  // wide enough for sums, and for most products
+
+inline constexpr Whole kWholeMin = INT64_MIN;
+inline constexpr Whole kWholeMax = UINT64_MAX;
 
 struct Undefined {
   std::shared_ptr<const std::string> what;  // "'x' is undefined"; may be null
@@ -58,11 +65,12 @@ class Value {
   using SequencePointer = std::shared_ptr<const Sequence>;
   using DictPointer = std::shared_ptr<const Dict>;
 
-  Value() = default;                                                          // undefined
-  Value(None none) : data_(none) {}                                           // NOLINT
-  Value(bool value) : data_(value) {}                                         // NOLINT
-  Value(int64_t value) : data_(value) {}                                      // NOLINT
-  Value(double value) : data_(value) {}                                       // NOLINT
+  Value() = default;                             // undefined
+  Value(None none) : data_(none) {}              // NOLINT
+  Value(bool value) : data_(value) {}            // NOLINT
+  Value(int64_t value) : data_(Whole{value}) {}  // NOLINT
+  Value(Whole value) : data_(value) {}           // NOLINT: from kWholeMin to kWholeMax
+  Value(double value) : data_(value) {}          // NOLINT
   Value(Text text) : data_(std::make_shared<const Text>(std::move(text))) {}  // NOLINT
   Value(const char*) = delete;
   Value(Object* object) : data_(object) {}  // NOLINT
@@ -75,7 +83,7 @@ class Value {
   bool IsUndefined() const { return std::holds_alternative<Undefined>(data_); }
   bool IsNone() const { return std::holds_alternative<None>(data_); }
   bool IsBool() const { return std::holds_alternative<bool>(data_); }
-  bool IsInt() const { return std::holds_alternative<int64_t>(data_); }
+  bool IsInt() const { return std::holds_alternative<Whole>(data_); }
   bool IsFloat() const { return std::holds_alternative<double>(data_); }
   bool IsText() const { return std::holds_alternative<TextPointer>(data_); }
   bool IsSequence() const { return std::holds_alternative<SequencePointer>(data_); }
@@ -87,7 +95,9 @@ class Value {
 
   // The content, which must have the type that was asked for above.
   bool boolean() const { return std::get<bool>(data_); }
-  int64_t whole() const { return IsBool() ? int64_t{boolean()} : std::get<int64_t>(data_); }
+  Whole whole() const { return IsBool() ? Whole{boolean()} : std::get<Whole>(data_); }
+  // The number nearest to whole() that has 64 bits with a sign: for places and counts.
+  int64_t place() const;
   double number() const { return IsFloat() ? std::get<double>(data_) : double(whole()); }
   const Text& text() const { return *std::get<TextPointer>(data_); }
   const Sequence& sequence() const { return *std::get<SequencePointer>(data_); }
@@ -101,7 +111,7 @@ class Value {
   std::string TypeName() const;  // Python's name, for messages
 
  private:
-  std::variant<Undefined, None, bool, int64_t, double, TextPointer, SequencePointer, DictPointer,
+  std::variant<Undefined, None, bool, Whole, double, TextPointer, SequencePointer, DictPointer,
                Object*>
       data_;
 };
@@ -128,5 +138,8 @@ bool Equal(const Value& left, const Value& right);
 Text Str(const Value& value);
 Text Repr(const Value& value);
 std::string FloatText(double value);
+std::string WholeText(Whole value);
+// The float without what stands behind its point, if that has 64 bits.
+std::optional<Whole> WholeOf(double value);
 
 }  // namespace kvant::jinja

@@ -105,12 +105,22 @@ std::string FloatText(double value) {
   return plain;
 }
 
+std::optional<Whole> WholeOf(double value) {
+  if (!(value >= -0x1p63 && value < 0x1p64)) return std::nullopt;
+  return static_cast<Whole>(value);
+}
+
+std::string WholeText(Whole value) {
+  return value < 0 ? std::to_string(static_cast<int64_t>(value))
+                   : std::to_string(static_cast<uint64_t>(value));
+}
+
 Text Repr(const Value& value) {
   if (value.IsText()) return ReprOfText(value.text());
   if (value.IsUndefined()) return Text("Undefined");
   if (value.IsNone()) return Text("None");
   if (value.IsBool()) return Text(value.boolean() ? "True" : "False");
-  if (value.IsInt()) return Text(std::to_string(value.whole()));
+  if (value.IsInt()) return Text(WholeText(value.whole()));
   if (value.IsFloat()) return Text(FloatText(value.number()));
   if (value.IsSequence()) return ReprOfSequence(value.sequence());
   if (value.IsDict()) return ReprOfDict(value.dict());

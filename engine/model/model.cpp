@@ -65,7 +65,7 @@ Result<std::shared_ptr<const Model>> Model::Create(GgufFile&& file, const ModelO
   } else {
     KVANT_ASSIGN(model->float_gemm_, cpu::ChooseFloatGemm(options.float_gemm));
   }
-  KVANT_ASSIGN(auto spec, arch::ReadSpec(*model->file_));
+  KVANT_ASSIGN(auto spec, arch::ReadSpec(*model->file_, options.ignored_keys));
   model->spec_ = std::make_unique<arch::ModelSpec>(std::move(spec));
   KVANT_ASSIGN(model->tokenizer_, Tokenizer::Create(*model->file_, options.tokenizer));
   if (model->has_encoder()) {

@@ -72,6 +72,8 @@ class BpeTokenizer final : public VocabularyTokenizer {
 
  protected:
   void EncodeText(std::string_view text, Encoding& out) const override;
+  std::string Normalized(std::string_view text) const override;
+  void EncodeNormalized(std::string_view text, Encoding& out) const override;
 
  private:
   struct Symbol {
@@ -101,6 +103,7 @@ class BpeTokenizer final : public VocabularyTokenizer {
   using Spelling = PreTokenizerRow::Spelling;
   std::string pre_name_;
   std::unique_ptr<PreTokenizer> pre_;
+  bool normalize_nfc_ = false;  // as the file says it, or the pre-tokenizer
   MergeTable merges_;
   std::array<TokenId, 256> byte_ids_;
 };
@@ -129,6 +132,8 @@ Status BpeTokenizer::Init(const GgufFile& file, const TokenizerOptions& options)
                      created.error().message);
   }
   pre_ = std::move(created).value();
+  KVANT_ASSIGN(const auto nfc, file.GetBool("tokenizer.ggml.normalizer.nfc"));
+  normalize_nfc_ = nfc.value_or(pre_->row().normalize_nfc);
 
   SpecialTokens defaults;
   defaults.add_bos = pre_->row().add_bos;
@@ -205,18 +210,20 @@ void BpeTokenizer::FindBytePieces() {
 }
 
 void BpeTokenizer::EncodeText(std::string_view text, Encoding& out) const {
-  std::string normalized;
-  if (pre_->row().normalize_nfc) {
-    normalized = NormalizeNfc(text);
-    text = normalized;
-  }
-  if (marks_spaces()) {
-    std::string spelt;
-    spelt.reserve(text.size() + text.size() / 2);
-    for (const char c : text) spelt += c == ' ' ? kSpacePiece : std::string_view(&c, 1);
-    normalized = std::move(spelt);
-    text = normalized;
-  }
+  if (!normalize_nfc_ && !marks_spaces()) return EncodeNormalized(text, out);
+  EncodeNormalized(Normalized(text), out);
+}
+
+std::string BpeTokenizer::Normalized(std::string_view text) const {
+  std::string normalized = normalize_nfc_ ? NormalizeNfc(text) : std::string(text);
+  if (!marks_spaces()) return normalized;
+  std::string spelt;
+  spelt.reserve(normalized.size() + normalized.size() / 2);
+  for (const char c : normalized) spelt += c == ' ' ? kSpacePiece : std::string_view(&c, 1);
+  return spelt;
+}
+
+void BpeTokenizer::EncodeNormalized(std::string_view text, Encoding& out) const {
   // Most words of a text have occurred in it before: copy what they became.
   struct Seen {
     size_t begin;

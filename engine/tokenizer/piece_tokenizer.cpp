@@ -3,8 +3,13 @@
 namespace kvant {
 
 void PieceTokenizer::EncodeText(std::string_view text, Encoding& out) const {
+  PutOutPieces([&](const VisitPiece& visit) { ForEachPiece(text, visit); }, out);
+}
+
+void PieceTokenizer::PutOutPieces(const std::function<void(const VisitPiece&)>& cut,
+                                  Encoding& out) const {
   bool after_unknown = false;
-  ForEachPiece(text, [&](TokenId id, std::string_view piece) {
+  cut([&](TokenId id, std::string_view piece) {
     if (id >= 0) {
       out.ids.push_back(id);
     } else if (has_bytes_) {

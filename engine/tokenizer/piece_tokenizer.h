@@ -33,6 +33,9 @@ class PieceTokenizer : public VocabularyTokenizer {
   PieceTokenizer() { byte_ids_.fill(PieceIndex::kNone); }
   void EncodeText(std::string_view text, Encoding& out) const final;
 
+  // Appends the tokens of the pieces that `cut` visits.
+  void PutOutPieces(const std::function<void(const VisitPiece&)>& cut, Encoding& out) const;
+
   std::array<TokenId, 256> byte_ids_;
   bool has_bytes_ = false;
 

@@ -9,19 +9,30 @@
 namespace kvant {
 namespace {
 
+// The last character of a text that is not empty. A lone continuation byte is one.
+Utf8Char LastCharacter(std::string_view text) {
+  constexpr size_t kBytesMax = 4;
+  size_t begin = text.size() - 1;
+  while (begin > 0 && text.size() - begin < kBytesMax &&
+         (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) {
+    --begin;
+  }
+  const Utf8Char c = DecodeUtf8(text.substr(begin));
+  return begin + c.size == text.size() ? c : Utf8Char();
+}
+
 std::string_view StripRight(std::string_view text) {
   while (!text.empty()) {
-    // White space is at most 3 bytes long; step back to the start of the last character.
-    size_t begin = text.size() - 1;
-    while (begin > 0 && text.size() - begin < 3 &&
-           (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) {
-      --begin;
-    }
-    const Utf8Char c = DecodeUtf8(text.substr(begin));
-    if (begin + c.size != text.size() || !IsWhiteSpace(c.code_point)) break;
-    text = text.substr(0, begin);
+    const Utf8Char c = LastCharacter(text);
+    if (!IsWhiteSpace(c.code_point)) break;
+    text.remove_suffix(c.size);
   }
   return text;
+}
+
+bool StandsAlone(std::string_view before, std::string_view after) {
+  return (before.empty() || !IsWordCharacter(LastCharacter(before).code_point)) &&
+         (after.empty() || !IsWordCharacter(DecodeUtf8(after).code_point));
 }
 
 std::string_view StripLeft(std::string_view text) {
@@ -133,16 +144,20 @@ std::vector<TextFragment> SpecialTokenMatcher::Split(std::string_view text,
     if (!part.empty()) fragments.push_back({part, nullptr});
   };
   size_t begin = 0;  // of the text not yet cut
+  size_t free = 0;   // behind the previous token's name
   for (size_t k = matches.size(); k-- > 0;) {
     const auto [position, index] = matches[k];
-    if (position < begin) continue;  // within the previous token
+    if (position < free) continue;
     const SpecialToken& token = tokens_[static_cast<size_t>(index)];
-    const std::string_view before = text.substr(begin, position - begin);
-    add_text(token.strip_left ? StripRight(before) : before);
+    free = position + token.text.size();
+    if (token.single_word && !StandsAlone(text.substr(0, position), text.substr(free))) continue;
+    if (position > begin) {
+      const std::string_view before = text.substr(begin, position - begin);
+      add_text(token.strip_left ? StripRight(before) : before);
+    }
     fragments.push_back({text.substr(position, token.text.size()), &token});
-    std::string_view after = text.substr(position + token.text.size());
-    if (token.strip_right) after = StripLeft(after);
-    begin = text.size() - after.size();
+    begin = free;
+    if (token.strip_right) begin = text.size() - StripLeft(text.substr(free)).size();
   }
   add_text(text.substr(begin));
   return fragments;

@@ -3,7 +3,9 @@
 //
 // Where several match, the leftmost wins, and of those the longest, as in Hugging Face's added
 // tokens. (llama.cpp takes the longest of the whole text first; the two differ only for tokens that
-// overlap partly, such as "ab" and "bcd" in "abcd".)
+// overlap partly, such as "ab" and "bcd" in "abcd".) A token that must stand alone and does not is
+// text, and no shorter token is looked for within it. The white space that a token takes along may
+// hold tokens that are made of white space. Both are so in the tokenizers library.
 //
 // The search is an Aho-Corasick automaton over the reversed tokens that reads the text backwards:
 // after reading back to position i it knows the longest token that starts at i. Time is linear in
@@ -27,6 +29,7 @@ struct SpecialToken {
   std::string_view text;
   bool strip_left = false;   // white space before it belongs to it
   bool strip_right = false;  // white space after it belongs to it
+  bool single_word = false;  // not found beside a letter, digit or mark
   bool control = false;      // not found in what the caller calls plain text
 };
 

@@ -32,9 +32,17 @@ class SpmTokenizer final : public PieceTokenizer {
  public:
   Status Init(const VocabularyKeys& keys);
 
-  void ForEachPiece(std::string_view text, const VisitPiece& visit) const override;
+  void ForEachPiece(std::string_view text, const VisitPiece& visit) const override {
+    CutSpelt(Spell(text), visit);
+  }
   std::string TokenBytes(TokenId id, DecodeOptions options) const override;
   const char* kind() const override { return "spm"; }
+
+ protected:
+  std::string Normalized(std::string_view text) const override {
+    return normalizer_spells_ ? Spell(text) : std::string(text);
+  }
+  void EncodeNormalized(std::string_view text, Encoding& out) const override;
 
  private:
   struct Symbol {
@@ -68,6 +76,7 @@ class SpmTokenizer final : public PieceTokenizer {
   Status FindByteTokens(const VocabularyKeys& keys);
   Status ReadNormalizer(const VocabularyKeys& keys);
   std::string Spell(std::string_view text) const;
+  void CutSpelt(std::string_view spelt, const VisitPiece& visit) const;
   void CutPart(std::string_view part, Scratch& scratch, const VisitPiece& visit) const;
   void CutSymbols(std::string_view part, Scratch& scratch) const;
   void PushCandidate(std::string_view part, int32_t left, Scratch& scratch) const;
@@ -75,6 +84,7 @@ class SpmTokenizer final : public PieceTokenizer {
 
   std::vector<float> scores_;
   std::optional<UnigramNormalizer> normalizer_;  // where the file says what SentencePiece does
+  bool normalizer_spells_ = false;               // kNormalizerSpellsKey
   // No piece has U+2581 behind another character, so no merge crosses the start of a word and
   // words can be merged on their own, which keeps the heap small.
   bool words_are_separate_ = true;
@@ -89,9 +99,11 @@ Status SpmTokenizer::Init(const VocabularyKeys& keys) {
   defaults.unk = 0;
   defaults.add_bos = true;
   const bool says_all = keys.Find("remove_extra_whitespaces") != nullptr;
-  KVANT_TRY(Load(keys, defaults, "", says_all ? UserDefined::kOfTheKind : UserDefined::kCutOut));
   KVANT_ASSIGN(const std::optional<bool> prefix, keys.GetBool("add_space_prefix"));
-  special_.add_space_prefix = prefix.value_or(true);
+  defaults.add_space_prefix = prefix.value_or(true);
+  KVANT_ASSIGN(const std::optional<bool> spells, keys.file().GetBool(kNormalizerSpellsKey));
+  normalizer_spells_ = spells.value_or(false) && !says_all;
+  KVANT_TRY(Load(keys, defaults, "", says_all ? UserDefined::kOfTheKind : UserDefined::kCutOut));
   KVANT_TRY(ReadScores(keys));
   KVANT_TRY(FindByteTokens(keys));
   if (says_all) KVANT_TRY(ReadNormalizer(keys));
@@ -167,8 +179,12 @@ std::string SpmTokenizer::Spell(std::string_view text) const {
   return spelt;
 }
 
-void SpmTokenizer::ForEachPiece(std::string_view text, const VisitPiece& visit) const {
-  const std::string spelt = Spell(text);
+void SpmTokenizer::EncodeNormalized(std::string_view text, Encoding& out) const {
+  if (!normalizer_spells_) return EncodeText(text, out);
+  PutOutPieces([&](const VisitPiece& visit) { CutSpelt(text, visit); }, out);
+}
+
+void SpmTokenizer::CutSpelt(std::string_view spelt, const VisitPiece& visit) const {
   Scratch scratch;
   std::string_view rest = spelt;
   while (!rest.empty()) {

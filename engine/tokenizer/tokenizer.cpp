@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/result.h"
+#include "engine/grammar/token_trie.h"
 #include "engine/tokenizer/kinds.h"
 #include "engine/tokenizer/piece_tokenizer.h"
 #include "engine/tokenizer/vocabulary.h"
@@ -85,6 +86,11 @@ std::string Tokenizer::Decode(std::span<const TokenId> ids, DecodeOptions option
 
 bool Tokenizer::is_control(TokenId id) const {
   return types_[static_cast<size_t>(id)] == PieceType::kControl;
+}
+
+std::shared_ptr<const grammar::TokenTrie> Tokenizer::trie() const {
+  std::call_once(has_trie_, [this] { trie_ = std::make_shared<const grammar::TokenTrie>(*this); });
+  return trie_;
 }
 
 bool Tokenizer::is_end_of_generation(TokenId id) const {

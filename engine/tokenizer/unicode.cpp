@@ -159,6 +159,27 @@ bool IsWhiteSpace(char32_t c) {
          c == 0x3000;
 }
 
+bool IsWordCharacter(char32_t c) {
+  switch (utf8proc_category(Signed(c))) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC: return true;
+    default: break;
+  }
+  // Join_Control, and the symbols with Other_Alphabetic: letters in circles and squares.
+  return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) ||
+         (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
+         (c >= 0x1F170 && c <= 0x1F189);
+}
+
 bool IsCjkIdeograph(char32_t c) {
   // The blocks of BERT's basic tokenizer, with the first CJK extension E value (0x2B920) as
   // Hugging Face's BertNormalizer has it.

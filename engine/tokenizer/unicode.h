@@ -38,7 +38,10 @@ bool IsValidUtf8(std::string_view text);
 // Length in bytes of the longest prefix that is valid UTF-8.
 size_t ValidUtf8Prefix(std::string_view text);
 
-bool IsWhiteSpace(char32_t code_point);    // the property White_Space
+bool IsWhiteSpace(char32_t code_point);  // the property White_Space
+// Words are made of such characters: letters, marks, digits, connectors, joiners. This is \w of
+// Unicode Technical Standard 18, annex C.
+bool IsWordCharacter(char32_t code_point);
 bool IsCjkIdeograph(char32_t code_point);  // what BERT surrounds with spaces
 
 char32_t ToLower(char32_t code_point);  // simple case mapping

@@ -7,15 +7,18 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "engine/tokenizer/piece_index.h"
 #include "engine/tokenizer/special_tokens.h"
+#include "engine/tokenizer/token_flags.h"
 #include "engine/tokenizer/vocabulary_keys.h"
 #include "formats/gguf.h"
 #include "kvant/tokenizer.h"
@@ -48,6 +51,14 @@ class VocabularyTokenizer : public Tokenizer {
   // or behind a special token.
   virtual void EncodeText(std::string_view text, Encoding& out) const = 0;
 
+  // EncodeText in two steps, for files with tokens that are looked for between the two: a text is
+  // normalized, and what is left between such tokens is encoded. Kinds whose normalization changes
+  // nothing that such tokens could meet have one step. Load calls the first one.
+  virtual std::string Normalized(std::string_view text) const { return std::string(text); }
+  virtual void EncodeNormalized(std::string_view text, Encoding& out) const {
+    EncodeText(text, out);
+  }
+
   PieceType type(TokenId id) const { return types_[static_cast<size_t>(id)]; }
 
   // Texts that ordinary text can become: normal, user-defined and unused pieces. Control, unknown
@@ -63,13 +74,27 @@ class VocabularyTokenizer : public Tokenizer {
                                 std::span<const TextRange> plain) const;
   Status ReadPieces(const VocabularyKeys& keys);
   Status ReadSpecialIds(const VocabularyKeys& keys, const SpecialTokens& defaults);
-  Status ReadSuppressed(const VocabularyKeys& keys);
-  void FindNamedTokens();
-  void DropMisnamedEnds();
+  Status ReadIdList(const VocabularyKeys& keys, const char* name, std::vector<TokenId>* ids) const;
+  void FindNamedTokens(const formats::GgufFile& file);
+  void DropMisnamedEnds(const std::vector<TokenId>& own);
   Status BuildMatchers(const VocabularyKeys& keys, std::string_view pre, UserDefined user_defined);
 
-  SpecialTokenMatcher user_defined_;  // without EncodeOptions::parse_special
-  SpecialTokenMatcher all_special_;   // with it: control and unknown tokens as well
+  void EncodeFragment(std::string_view text, const SpecialTokenMatcher& normalized,
+                      std::span<const TextRange> plain, Encoding& out) const;
+
+  // Two steps of the search: in a text, and in what is left, normalized. The second one finds
+  // nothing in most vocabularies.
+  struct Matchers {
+    SpecialTokenMatcher first;
+    SpecialTokenMatcher normalized;
+    bool has_normalized = false;
+  };
+  Matchers MakeMatchers(const std::vector<SpecialToken>& tokens, const TokenFlags& flags);
+
+  bool has_types_ = false;        // whether the file tells types of pieces apart
+  Matchers user_defined_;         // without EncodeOptions::parse_special
+  Matchers all_special_;          // with it: control and unknown tokens as well
+  std::list<std::string> spelt_;  // the normalized texts of tokens
 };
 
 // Creates a tokenizer of a kind; `file` has tokenizer.ggml.model of the kind. SentencePiece's kinds

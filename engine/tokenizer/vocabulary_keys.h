@@ -5,12 +5,14 @@
 // Thread-safety: const; the file must outlive it only while it is read.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
 #include "formats/gguf.h"
+#include "kvant/token_id.h"
 
 namespace kvant {
 
@@ -52,5 +54,14 @@ class VocabularyKeys {
   const formats::GgufFile* file_;
   std::string prefix_;
 };
+
+// An id of a file: absent, none by the file's own word, or a token.
+struct FoundId {
+  bool given = false;
+  std::optional<TokenId> id = {};
+};
+
+// The id of a key, of a vocabulary with so many tokens. kCorrupt for one that it does not have.
+Result<FoundId> ReadId(const VocabularyKeys& keys, const char* name, size_t tokens);
 
 }  // namespace kvant

@@ -33,8 +33,11 @@ class WordPieceTokenizer final : public VocabularyTokenizer {
 
  protected:
   void EncodeText(std::string_view text, Encoding& out) const override;
+  std::string Normalized(std::string_view text) const override;
+  void EncodeNormalized(std::string_view text, Encoding& out) const override;
 
  private:
+  void EncodeWords(std::u32string_view text, Encoding& out) const;
   void EncodeWord(std::string_view word, Encoding& out) const;
 };
 
@@ -71,12 +74,38 @@ Status WordPieceTokenizer::Init(const GgufFile& file) {
 }
 
 void WordPieceTokenizer::EncodeText(std::string_view text, Encoding& out) const {
+  EncodeWords(NormalizeBert(text), out);
+}
+
+// BertNormalizer with all that it does.
+std::string WordPieceTokenizer::Normalized(std::string_view text) const {
+  std::string normalized;
+  for (const char32_t c : NormalizeBert(text)) {
+    const std::string_view around = IsCjkIdeograph(c) ? " " : "";
+    normalized += around;
+    AppendUtf8(c, normalized);
+    normalized += around;
+  }
+  return normalized;
+}
+
+void WordPieceTokenizer::EncodeNormalized(std::string_view text, Encoding& out) const {
+  std::u32string characters;
+  while (!text.empty()) {
+    const Utf8Char c = DecodeUtf8(text);
+    characters += c.code_point;
+    text.remove_prefix(c.size);
+  }
+  EncodeWords(characters, out);
+}
+
+void WordPieceTokenizer::EncodeWords(std::u32string_view text, Encoding& out) const {
   std::string word;
   const auto finish_word = [&] {
     EncodeWord(word, out);
     word.clear();
   };
-  for (const char32_t c : NormalizeBert(text)) {
+  for (const char32_t c : text) {
     const bool stands_alone = BertCutsOut(c);
     if (c == U' ' || stands_alone) finish_word();
     if (c == U' ') continue;
@@ -104,6 +133,8 @@ void WordPieceTokenizer::EncodeWord(std::string_view word, Encoding& out) const 
     TokenId id = PieceIndex::kNone;
     for (; end >= shortest; --end) {
       id = index_.Find(rest.substr(begin, end - begin));
+      // Tokens of users were cut out before, and are no pieces of words.
+      if (id >= 0 && type(id) == PieceType::kUserDefined) id = PieceIndex::kNone;
       if (id >= 0) break;
     }
     covered = id >= 0;

@@ -142,9 +142,8 @@ TEST(GgufCorrupt, DimensionProducts) {
   expect({1ull << 61, 2}, kF32, "has more than 2^63 - 1 bytes");
   expect({1ull << 60}, kF32, "beyond the 64 bytes of tensor data");
   expect({1ull << 63}, kF32, "dimension 0 of tensor \"t\" is -9223372036854775808");
-  expect({8, ~0ull}, kF32, "dimension 1 of tensor \"t\" is -1, expected at least 1");
-  expect({0}, kF32, "dimension 0 of tensor \"t\" is 0");
-  expect({8, 0, 8}, kF32, "dimension 1 of tensor \"t\" is 0");
+  expect({8, ~0ull}, kF32, "dimension 1 of tensor \"t\" is -1, expected at least 0");
+  expect({0, 1ull << 32, 1ull << 32}, kF32, "multiply to more");
   expect({~0ull, 0}, kF32, "is -1");
 }
 
@@ -201,10 +200,10 @@ TEST(GgufCorrupt, RowsWithHeads) {
 TEST(GgufCorrupt, Alignments) {
   const auto entry = [](uint32_t alignment) { return U32Entry("general.alignment", alignment); };
   for (const uint32_t alignment :
-       {0u, 1u, 4u, 12u, 33u, 48u, 65537u, 131072u, 0x80000000u, 0xffffffffu}) {
+       {0u, 3u, 12u, 33u, 48u, 65537u, 131072u, 0x80000000u, 0xffffffffu}) {
     ExpectCorrupt(
         File({entry(alignment)}, {TensorInfo("t", {8}, kF32, 0)}, 64),
-        fmt::format("general.alignment is {}, expected a power of two from 8 to 65536", alignment));
+        fmt::format("general.alignment is {}, expected a power of two from 1 to 65536", alignment));
   }
   // The alignment moves the data section past the end of a small file.
   ExpectCorrupt(File({entry(65536)}, {TensorInfo("t", {8}, kF32, 0)}, 64), "beyond the 0 bytes");
@@ -240,13 +239,6 @@ TEST(GgufCorrupt, NestedArrays) {
   ExpectError(bytes, ErrorCode::kNotSupported, "key \"k\" is an array of arrays");
 }
 
-TEST(GgufCorrupt, BooleansOtherThanZeroAndOne) {
-  ExpectCorrupt(File({Key("k", GgufType::kBool).Fill(1, 2)}, {}, 0),
-                "key \"k\" is the boolean 2, expected 0 or 1");
-  ExpectCorrupt(File({ArrayEntry("k", GgufType::kBool, 3).Fill(2, 1).Fill(1, 255)}, {}, 0),
-                "key \"k\" is an array of booleans with a value other than 0 and 1");
-}
-
 TEST(GgufCorrupt, Duplicates) {
   ExpectCorrupt(File({U32Entry("a", 1), U32Entry("b", 2), U32Entry("a", 1)}, {}, 0),
                 "key \"a\" appears more than once");
@@ -272,7 +264,7 @@ TEST(GgufCorrupt, ManyEntriesAreNotComparedPairwise) {
 TEST(GgufCorrupt, MessagesStayOneHarmlessLine) {
   const std::string name = "\x1b]0;owned\a\nsecond line\xff";
   ExpectCorrupt(File({U32Entry(name, 1), U32Entry(name, 1)}, {}, 0), "\\n");
-  ExpectCorrupt(File({}, {TensorInfo(name, {0}, kF32, 0)}, 64), "\\n");
+  ExpectCorrupt(File({}, {TensorInfo(name, {~0ull}, kF32, 0)}, 64), "\\n");
   const Bytes bytes = File({Bytes().String(std::string(60000, 'k')).U32(99)}, {}, 0);
   const auto file = GgufFile::Parse(bytes.span(), "model.gguf");
   EXPECT_LT(file.error().message.size(), 200u);

@@ -250,6 +250,58 @@ TEST(GgufReader, AcceptsTheLimits) {
   EXPECT_NE(file.FindTensor(name), nullptr);
 }
 
+// The specification wants multiples of 8; other readers take any power of two. Texts of several
+// lengths move the data.
+TEST(GgufReader, TensorsOfSmallAlignmentsAreAlignedInMemory) {
+  for (const uint32_t alignment : {1u, 2u, 4u, 8u}) {
+    for (size_t length = 0; length < 8; ++length) {
+      const Bytes text = Key("k", GgufType::kString).String(std::string(length, 'x'));
+      const Bytes bytes =
+          File({U32Entry("general.alignment", alignment), text},
+               {TensorInfo("a", {3}, kF32, alignment), TensorInfo("b", {0, 3}, kF32, alignment)},
+               alignment + 12, alignment);
+      const GgufFile file = Parse(bytes);
+      EXPECT_EQ(file.alignment(), alignment);
+      const GgufTensor& tensor = *file.FindTensor("a");
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.data) % kGgufElementAlignment, 0u);
+      ASSERT_EQ(tensor.size_bytes, 12u);
+      for (size_t i = 0; i < 12; ++i) {
+        EXPECT_EQ(tensor.data[i], static_cast<std::byte>(alignment + i)) << alignment << " " << i;
+      }
+      EXPECT_EQ(file.FindTensor("b")->size_bytes, 0u);
+    }
+  }
+}
+
+TEST(GgufReader, TakesBooleansOtherThanZeroAsTrue) {
+  const Bytes bytes =
+      File({Key("one", GgufType::kBool).Fill(1, 2),
+            ArrayEntry("all", GgufType::kBool, 3).Fill(1, 0).Fill(1, 1).Fill(1, 255)},
+           {}, 0);
+  const GgufFile file = Parse(bytes);
+  EXPECT_EQ(*file.GetBool("one"), true);
+  EXPECT_EQ((*file.GetArray("all", GgufType::kBool))->count, 3u);
+}
+
+TEST(GgufReader, TensorsMayBeEmpty) {
+  const Bytes bytes = File({},
+                           {TensorInfo("full", {8}, kF32, 0), TensorInfo("none", {0}, kF32, 0),
+                            TensorInfo("rows", {32, 0}, test::kQ40, 32)},
+                           32);
+  const GgufFile file = Parse(bytes);
+  EXPECT_EQ(file.FindTensor("none")->n_values(), 0);
+  EXPECT_EQ(file.FindTensor("none")->size_bytes, 0u);
+  EXPECT_EQ(file.FindTensor("rows")->rows(), 0);
+  EXPECT_EQ(file.FindTensor("full")->size_bytes, 32u);
+  // Nothing has to follow the last one, not even what aligns data.
+  const Bytes alone = test::Header(1, 0).Append(TensorInfo("none", {0}, kF32, 0));
+  const GgufFile short_file = Parse(alone);
+  EXPECT_LE(short_file.FindTensor("none")->data, alone.span().data() + alone.size());
+  // The bytes of a row are counted where there is none.
+  const Bytes huge = File({}, {TensorInfo("huge", {uint64_t{1} << 62, 0}, kF32, 0)}, 0);
+  EXPECT_FALSE(GgufFile::Parse(huge.span(), "test").ok());
+}
+
 TEST(GgufGetters, GiveNothingForAbsentKeys) {
   const Bytes bytes = test::Header(0, 0);
   const GgufFile file = Parse(bytes);

@@ -37,6 +37,46 @@ Bytes Mixed() {
               192);
 }
 
+// Groups of 128 values in 34 bytes under the type that has 64 in 18, as a fork wrote them.
+TEST(GgufUnreadable, OldGroupsAreToldByTheirExtent) {
+  constexpr uint32_t kQ2_0 = 42;
+  // A tensor has 544 bytes in old groups and 576 in groups.
+  const auto parse = [](uint64_t second, size_t data_bytes) {
+    const Bytes bytes =
+        File({}, {TensorInfo("a", {256, 8}, kQ2_0, 0), TensorInfo("b", {256, 8}, kQ2_0, second)},
+             data_bytes);
+    const auto file = GgufFile::Parse(bytes.span(), "model.gguf");
+    return file.ok() ? std::string("accepted") : file.error().message;
+  };
+  EXPECT_EQ(parse(576, 1152), "accepted");
+  EXPECT_EQ(
+      parse(544, 1088),
+      "model.gguf: tensor \"a\" has type Q2_0 (42) and the extent of groups of 128 values, as "
+      "a fork wrote them, 544 bytes; groups have 64 values, which makes 576 bytes: convert "
+      "the original model");
+  // The last tensor alone, with and without padding behind it.
+  EXPECT_THAT(parse(576, 576 + 544), HasSubstr("tensor \"b\" has type Q2_0 (42) and the extent"));
+  // Files that are cut off or overlap are none of these.
+  EXPECT_THAT(parse(576, 576 + 570), HasSubstr("is it complete?"));
+  EXPECT_THAT(parse(512, 1088), HasSubstr("overlap"));
+}
+
+TEST(GgufUnreadable, TypesOfPrismAreRefusedByName) {
+  for (const auto& [type, name, block_bytes] :
+       {std::tuple(142U, "PQ2_0", 34U), {143U, "PTQ1_0", 28U}}) {
+    const Bytes bytes = File({}, {TensorInfo("a", {256, 4}, type, 0)}, 8 * block_bytes);
+    const auto refused = GgufFile::Parse(bytes.span(), "model.gguf");
+    ASSERT_FALSE(refused.ok());
+    EXPECT_THAT(refused.error().message,
+                HasSubstr("tensor \"a\" has type " + std::string(name) +
+                          " (of Prism; its codes go with a rotation of activations) (" +
+                          std::to_string(type) + "), which this build cannot read"));
+    const auto file = ParseToList(bytes);
+    ASSERT_TRUE(file.ok()) << file.error().message;
+    EXPECT_EQ(file->tensors()[0].size_bytes, 8 * block_bytes);
+  }
+}
+
 TEST(GgufUnreadable, IsRefusedUnlessItIsOnlyListed) {
   const Bytes bytes = Mixed();
   const auto refused = GgufFile::Parse(bytes.span(), "model.gguf");
@@ -81,7 +121,7 @@ TEST(GgufUnreadable, SizesAreChecked) {
   expect(one({17}, kI32, 0), "tensor \"t\" has 68 bytes at offset 0, beyond the 64 bytes");
   expect(one({1ull << 62}, kF64, 0), "tensor \"t\" has more than 2^63 - 1 bytes");
   expect(one({31}, 31, 0), "rows of 31 values, expected a multiple of 32");
-  expect(one({0}, kNobodys, 0), "dimension 0 of tensor \"t\" is 0");
+  expect(one({~0ull}, kNobodys, 0), "dimension 0 of tensor \"t\" is -1");
   expect(one({1ull << 40, 1ull << 40}, kNobodys, 0), "more than 2^63 - 1 values");
   expect(one({1ull << 40}, kNobodys, 0), "has 1099511627776 values, more than fit into its 64");
   expect(one({4}, kNobodys, 64), "has no bytes at offset 64");

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -28,8 +29,8 @@ TEST(Json, ReadsEveryKindOfValue) {
   EXPECT_EQ(*json, Json::parse(text));
 }
 
-// Python writes Infinity and NaN into JSON. Files may hold both words in place of numbers; inside a
-// string they stay text, and a text that is no file may not hold them.
+// Python writes Infinity and NaN into JSON, and transformers 5 writes them as objects. Files may
+// hold both; inside a string they stay text, and a text that is no file may not hold them.
 TEST(Json, FilesMayHoldTheNumbersOfPython) {
   const TemporaryFolder folder;
   const auto read = [&](std::string_view text) {
@@ -39,10 +40,19 @@ TEST(Json, FilesMayHoldTheNumbersOfPython) {
   const auto json =
       read(R"({"limit": [0.0, Infinity, -Infinity], "n": NaN, "s\"NaN": "Infinity"})");
   ASSERT_TRUE(json.ok()) << json.error().message;
-  EXPECT_EQ((*json)["limit"][1], 3.4028235e38);
-  EXPECT_EQ((*json)["limit"][2], -3.4028235e38);
+  EXPECT_EQ((*json)["limit"][1], std::numeric_limits<double>::infinity());
+  EXPECT_EQ((*json)["limit"][2], -std::numeric_limits<double>::infinity());
   EXPECT_TRUE((*json)["n"].is_null());
   EXPECT_EQ((*json)["s\"NaN"], "Infinity");
+  EXPECT_EQ(formats::Shown(*json),
+            R"({"limit":[0.0,"Infinity","-Infinity"],"n":null,"s\"NaN":"Infinity"})");
+  const auto objects = read(R"({"limit": [0.0, {"__float__": "Infinity"}, {"__float__":
+      "-Infinity"}], "n": {"__float__": "NaN"}, "s\"NaN": "Infinity"})");
+  ASSERT_TRUE(objects.ok()) << objects.error().message;
+  EXPECT_EQ(*objects, *json);
+  const auto others = read(R"([{"__float__": "1.5"}, {"__float__": "NaN", "a": 1}, {"a": {}}])");
+  ASSERT_TRUE(others.ok()) << others.error().message;
+  EXPECT_EQ(others->dump(), R"([{"__float__":"1.5"},{"__float__":"NaN","a":1},{"a":{}}])");
   EXPECT_FALSE(read("[Infinite]").ok());
   EXPECT_FALSE(formats::ParseJson("[Infinity]", "f.json").ok());
 }

@@ -73,6 +73,17 @@ TEST(Npy, ReadsHalves) {
   EXPECT_EQ(odd.error().code, ErrorCode::kCorrupt);
 }
 
+// numpy.save of np.array([1.5, 0.1, 1e300]).
+TEST(Npy, ReadsDoublesAsTheNearestFloats) {
+  std::vector<std::byte> file =
+      NpyFile("{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }\n", 24);
+  const double doubles[] = {1.5, 0.1, 1e300};
+  std::memcpy(file.data() + file.size() - 24, doubles, 24);
+  const auto array = NpyParse(file, "a.npy");
+  ASSERT_TRUE(array.ok()) << array.error().message;
+  EXPECT_THAT(array->values, ElementsAre(1.5f, 0.1f, std::numeric_limits<float>::infinity()));
+}
+
 TEST(Npy, WritesNoRows) {
   test::TemporaryFolder folder;
   auto writer = NpyWriter::Create(folder / "a.npy", 0, 5);
@@ -139,7 +150,7 @@ TEST(Npy, RefusesMalformedHeaders) {
         "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), 'more': 1}\n"}) {
     expect(header, 8, ErrorCode::kCorrupt);
   }
-  expect("{'descr': '<f8', 'fortran_order': False, 'shape': (1,)}\n", 8, ErrorCode::kNotSupported);
+  expect("{'descr': '<i8', 'fortran_order': False, 'shape': (1,)}\n", 8, ErrorCode::kNotSupported);
   expect("{'descr': '>f4', 'fortran_order': False, 'shape': (2,)}\n", 8, ErrorCode::kNotSupported);
   expect("{'descr': '<f4', 'fortran_order': True, 'shape': (2,)}\n", 8, ErrorCode::kNotSupported);
   expect(HeaderText("(2,)"), 7, ErrorCode::kCorrupt);

@@ -76,6 +76,18 @@ TEST(Safetensors, EveryTruncationIsRefused) {
   EXPECT_THAT(Message(file + "x"), HasSubstr("belong to no tensor"));
 }
 
+// The reference implementation (safetensors 0.8.0) reads all of it.
+TEST(Safetensors, ReadsWhatTheReferenceReads) {
+  const std::string tensor = R"("t":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
+  EXPECT_EQ(MessageOf(R"({"__metadata__":null,)" + tensor + "}"), "accepted");
+  EXPECT_THAT(MessageOf(R"({"__metadata__":[],)" + tensor + "}"), HasSubstr("no object"));
+  EXPECT_EQ(MessageOfTensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,8],"note":1)"),
+            "accepted");
+  EXPECT_EQ(MessageOf(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                      R"("b":{"dtype":"I8","shape":[7],"data_offsets":[1,8]}})"),
+            "accepted");
+}
+
 TEST(Safetensors, RefusesWrongHeaders) {
   EXPECT_THAT(Message(std::string(8, '\xff')), HasSubstr("expected at most 100000000"));
   EXPECT_THAT(Message(SafetensorsBytes("{}", "").substr(0, 9)),

@@ -130,6 +130,8 @@ TEST(FormatTable, NamesTypesItCannotRead) {
   EXPECT_STREQ(UnsupportedTypeName(28), "F64");
   EXPECT_STREQ(UnsupportedTypeName(229),
                "IQ1_M_R4 (of ik_llama.cpp; no other type has its values)");
+  EXPECT_STREQ(UnsupportedTypeName(142),
+               "PQ2_0 (of Prism; its codes go with a rotation of activations)");
   EXPECT_EQ(UnsupportedTypeName(43), nullptr);
   EXPECT_EQ(UnsupportedTypeName(0xffffffffu), nullptr);
 }

@@ -10,6 +10,7 @@ the FNV-1a hash of the tensor's name. tests/engine/arch/seeded_model.h makes the
 Usage: make_seeded_models.py [NAME_BEGINNING]
 The pinned packages are transformers 4.57.1, 5.23.0 for models that need version 5 (those that say so are left alone otherwise), and torch 2.6.0.
 """
+import copy
 import json
 import sys
 from pathlib import Path
@@ -106,6 +107,9 @@ MODELS = {
                                   partial_rotary_factor=0.75, rope_scaling=longrope(3))),
     "olmo2": ("Olmo2", dict(GROUPED, num_hidden_layers=3, rope_theta=500.0)),
     "olmo3": ("Olmo3", dict(GROUPED, num_hidden_layers=6, sliding_window=9, layer_types=windows(6, 4), rope_scaling=YARN)),
+    # Layers with a window have a base of their own, as version 5 may write it.
+    "olmo3-bases": ("Olmo3", dict(GROUPED, num_hidden_layers=4, sliding_window=9, layer_types=windows(4, 4), needs=5, rope_parameters={
+        "full_attention": dict(YARN, rope_theta=500.0), "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}})),
     "olmo": ("Olmo", dict(GROUPED, num_hidden_layers=3, clip_qkv=0.7)),
     "olmo-tied": ("Olmo", dict(SMALL, num_hidden_layers=2, tie_word_embeddings=True)),
     "smollm3": ("SmolLM3", dict(GROUPED, num_hidden_layers=5, no_rope_layer_interval=4, rope_scaling=None)),
@@ -398,45 +402,71 @@ def published_parts(name, parameter, names):
     return parts
 
 
-def write(name, hf_class, settings):
-    settings = dict(settings)
-    context = settings.pop("context", 128)
-    count = settings.pop("tokens", TOKENS)
-    plus_one = settings.pop("plus_one", False)
-    gate_spread = settings.pop("gate_spread", 2.0)
-    known_as = settings.pop("known_as", {})
-    names = settings.pop("published", {})
-    if settings.pop("needs", 4) == 5 and not transformers.__version__.startswith("5."):
-        return
-    attention = settings.pop("attention", "eager")
-    group_norm = settings.pop("group_norm", False)
-    no_step_min = settings.pop("no_step_min", False)
-    class_name = hf_class + ("Model" if hf_class.endswith("LMHead") else "ForCausalLM")
-    model_class = getattr(remote_code_models, class_name, None) or getattr(transformers, class_name)
-    config = model_class.config_class(**settings, attn_implementation=attention)
+# What a row of MODELS says beside the settings of its class, where it does not say it.
+ASIDE = dict(context=128, tokens=TOKENS, plus_one=False, gate_spread=2.0, known_as={}, published={}, needs=4, attention="eager",
+             group_norm=False, no_step_min=False)
+
+
+def find_class(hf_class):
+    """The class of a row of MODELS; None where neither transformers nor remote_code_models.py has it."""
+    for name in (hf_class + "ForCausalLM", hf_class + "Model", hf_class):
+        for module in (remote_code_models, transformers):
+            if hasattr(module, name):
+                return getattr(module, name)
+    return None
+
+
+def make(hf_class, settings):
+    """The model of a row of MODELS with weights that are still to be set, and what the row says aside; None where the row needs a later
+    transformers."""
+    settings = copy.deepcopy(settings)  # version 5 writes into the objects that it is given
+    aside = {key: settings.pop(key, otherwise) for key, otherwise in ASIDE.items()}
+    model_class = find_class(hf_class)
+    if model_class is None or aside["needs"] > int(transformers.__version__.split(".")[0]):
+        return None, aside
+    config = model_class.config_class(**settings, attn_implementation=aside["attention"])
     # All weights are set below, and StableLM with norms of heads cannot be initialized.
     library = getattr(transformers, "initialization", transformers.modeling_utils)  # the first one from version 5 on
     with library.no_init_weights():
         model = model_class(config).float().eval()
-    model.tie_weights()
-    for module in model.modules() if no_step_min else []:
+    if hasattr(model, "tie_weights"):
+        model.tie_weights()
+    follow_published(model, aside)
+    return model, aside
+
+
+def follow_published(model, aside):
+    """Makes the class compute what the code of the published models does, where both differ."""
+    for module in model.modules() if aside["no_step_min"] else []:
         if hasattr(module, "time_step_limit"):
             module.time_step_limit = (0.0, float("inf"))
-    if group_norm:
-        for layer in model.backbone.layers:
-            norm_groups(layer.mixer.norm, settings["n_groups"])
+    for layer in model.backbone.layers if aside["group_norm"] else []:
+        norm_groups(layer.mixer.norm, model.config.n_groups)
+
+
+def weights_of(model):
+    """The parameters, and the buffers that hold weights."""
+    choices = [row for row in model.named_buffers() if row[0].endswith(("e_score_correction_bias", "expert_bias", "layer_scalar"))]
+    return list(model.named_parameters()) + choices
+
+
+def write(name, hf_class, settings):
+    model, aside = make(hf_class, settings)
+    if model is None:
+        print(f"{name:20} needs a later transformers than {transformers.__version__}")
+        return
+    config, known_as, count = model.config, aside["known_as"], aside["tokens"]
     rows = []
     with torch.no_grad():
-        choices = [row for row in model.named_buffers() if row[0].endswith(("e_score_correction_bias", "expert_bias", "layer_scalar"))]
-        for whole, parameter in list(model.named_parameters()) + choices:
-            for key, part in published_parts(whole, parameter, names):
-                row = tensor_row(key, part, plus_one, gate_spread)
+        for whole, parameter in weights_of(model):
+            for key, part in published_parts(whole, parameter, aside["published"]):
+                row = tensor_row(key, part, aside["plus_one"], aside["gate_spread"])
                 part.copy_(torch.from_numpy(seeded(key, row["shape"], row["mean"], row["spread"])))
                 rows.append(row)
     tokens = torch.randint(3, VOCAB, (count,), generator=torch.Generator().manual_seed(8))
     with torch.no_grad():
         logits = model(input_ids=tokens[None], use_cache=False).logits[0]
-    saved = config.to_dict() | {"architectures": [model_class.__name__]}
+    saved = config.to_dict() | {"architectures": [type(model).__name__]}
     # What only generation and training need is left out.
     general = set(transformers.PretrainedConfig().to_dict()) - {"architectures", "tie_word_embeddings"}
     kept = {key: value for key, value in saved.items() if key in settings or key not in general}
@@ -444,7 +474,7 @@ def write(name, hf_class, settings):
     kept = {key: value for key, value in kept.items() if float("inf") not in (value if isinstance(value, (list, tuple)) else [value])}
     if known_as:
         kept = {key: value for key, value in kept.items() if "multiplier" not in key and key != "logits_scaling"} | known_as
-    save(name, kept, context, tokens, rows, logits)
+    save(name, kept, aside["context"], tokens, rows, logits)
 
 
 def save(name, config, context, tokens, rows, logits):
@@ -555,10 +585,7 @@ def main():
         if name.startswith(beginning):
             write_plain(name, hf_class, settings)
     for name, (hf_class, settings) in MODELS.items():
-        names = (hf_class + "ForCausalLM", hf_class + "Model")
-        if not any(hasattr(module, one) for module in (transformers, remote_code_models) for one in names):
-            print(f"{name:20} needs a later transformers than {transformers.__version__}")
-        elif name.startswith(beginning):
+        if name.startswith(beginning):
             write(name, hf_class, settings)
 
 

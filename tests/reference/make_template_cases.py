@@ -12,11 +12,16 @@ VARIABLES = {
     "u": "Größe 日本 🦙", "w": "  x\n", "empty": "", "xs": [3, 1, 2], "names": ["bob", "Al", "cy"],
     "d": {"b": 1, "a": {"k": "v"}, "items": 5}, "rows": [{"n": "x", "v": 2}, {"n": "y", "v": 1},
                                                          {"n": "x", "v": 3, "o": {"p": 9}}],
+    "wide": [2**64 - 1, 2**63, -(2**63), 12345678901234567890],
     "q": "it's \"quoted\" \\ <b>&\n\t\u0001\u00a0é",
 }
 EXPRESSIONS = r"""
 a + b; a - b; a * b; a / b; a // b; a % b; a ** 2; 2 ** -1; -a % 4; f // 1; f % 2; -f // 1; 7 / 7
 a + f; 1e3; 1e16; 123456789012345678; 1.5e-7; 0.1 + 0.2; 0x1F + 0b11 + 0o17 + 1_000; -a|abs; (-a)|abs
+wide; wide | tojson; wide[0] ~ wide[2]; wide[1] + 1; wide[0] - wide[0]; wide[0] // 10; wide[0] % 7; -wide[2]; wide[2] | abs
+'%d' % wide[0]; '%x' % wide[3]; '{:,}'.format(wide[0]); wide | sort; wide[0] > wide[1]; wide[0] is integer; wide[3] / 2; wide[3] * 0.5
+{wide[0]: 1}; '18446744073709551615' | int; wide[0] | string; wide[3] | int; wide[3] | float; wide[3] | round; 1e19 | int; '-9223372036854775808' | int
+wide[1] in wide; wide[1] == 2.0 ** 63; wide[2] + wide[1]; wide[2] * -1; 2 ** 63; 4294967295 * 4294967295; xs[wide[0]] is defined; s[:wide[0]]
 a > b; a < b < 3; 1 < 2 < 3; 1 == 1.0; true == 1; 'a' < 'b'; [1, 2] < [1, 3]; nil == false; a != 7
 yes and s; no or s; not yes; nil or empty or 'z'; a if yes else b; a if no; (a if no) is defined
 1 in xs; 9 not in xs; 'ell' in s; 'b' in d; 'z' in d; 'x' in undefined_thing; nil in [none]

@@ -32,8 +32,7 @@ constexpr auto kTensors = Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv, 
                                kHfNormBeforeFfn, kHfFusedGateUp, kHfDown);
 
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
-  KVANT_ASSIGN(const int64_t n_rot,
-               AddPartialRotation(config, "partial_rotary_factor", 0.5, shape, out));
+  KVANT_ASSIGN(const int64_t n_rot, AddPartialRotation(config, shape, out));
   return AddRopeScaling(config, shape, n_rot, out);
 }
 
@@ -41,6 +40,7 @@ constexpr HfFamily kHf[] = {{
     .classes = kClasses,
     .arch = kName,
     .activation = kSiluActivation,
+    .rope_share = 0.5,
     .tensors = kTensors,
     .add_parameters = AddParameters,
 }};

@@ -1,4 +1,5 @@
-// DeepSeek V2 and V3 with their relatives Kimi-K2 and GLM-4.7-Flash: latent attention, and experts
+// DeepSeek V2 and V3 with their relatives Kimi-K2, GLM-4.7-Flash and Mistral Large 3, whose queries
+// have a temperature that grows with their position: latent attention, and experts
 // whose router may choose groups of experts first; the first layers have none. The rope rotates
 // neighbouring pairs of the last dimensions of a head, in transformers, too.
 //
@@ -12,6 +13,7 @@
 #include "engine/arch/hf/hf_settings.h"
 #include "engine/arch/hf/hf_tensors.h"
 #include "engine/arch/hf/rope_scaling.h"
+#include "engine/graph/attention/attention_nodes.h"
 #include "engine/limits.h"
 
 namespace kvant::arch::deepseek2 {
@@ -37,8 +39,11 @@ Result<bool> HasSigmoidRouter(const Metadata& metadata, size_t layers) {
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata, MayHaveExperts::kYes));
   Stack& stack = model.stacks.front();
-  KVANT_ASSIGN(const auto attentions,
+  KVANT_ASSIGN(auto attentions,
                ReadLatentAttentions(metadata, stack, cpu::RopeStyle::kInterleaved, model.ropes));
+  KVANT_ASSIGN(const graph::QueryTemperature temperature,
+               ReadTemperature(metadata, "attention.temperature_length"));
+  for (LatentAttention& attention : attentions) attention.temperature = temperature;
   KVANT_ASSIGN(const bool sigmoid, HasSigmoidRouter(metadata, stack.layers.size()));
   KVANT_TRY(FillLayersWithExperts(
       metadata, stack, {}, attentions,
@@ -134,7 +139,7 @@ constexpr HfFamily kHf[] = {{
 
 extern const Family kFamily;
 const Family kFamily = {.name = kName,
-                        .models = "DeepSeek V2, V3 and R1, Kimi-K2, GLM-4.7-Flash",
+                        .models = "DeepSeek V2, V3 and R1, Kimi-K2, GLM-4.7-Flash, Mistral Large 3",
                         .read = Read,
                         .hf = kHf};
 

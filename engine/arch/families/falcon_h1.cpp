@@ -134,7 +134,7 @@ Result<std::vector<RowFactor>> FactorsOfMamba(const JsonObject& config, const Hf
 }
 
 Result<std::vector<RowFactor>> FactorsOf(const JsonObject& config, const HfShape& shape,
-                                         std::string_view gguf_name) {
+                                         std::string_view gguf_name, HfOutputIs) {
   const std::string_view matrix = gguf_name.substr(0, gguf_name.rfind('.'));
   const bool is_bias = gguf_name.ends_with(".bias");
   if (matrix == kMambaIn) {

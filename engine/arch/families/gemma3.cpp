@@ -59,7 +59,7 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   KVANT_TRY(AddAlternatingWindow(config, shape, kPattern, out));
   KVANT_TRY(AddQueryScale(config, shape, kLayers27b, out));
   KVANT_ASSIGN(const float local_base,
-               ReadRopeBaseOf("sliding_attention", "rope_local_base_freq", config, kLocalBase));
+               ReadWindowRopeBase(config, "rope_local_base_freq", kLocalBase));
   if (local_base != kLocalBase) out.writer->AddF32(out.Key("rope.freq_base_swa"), local_base);
   return AddLinearScalingIfAny(config, out);
 }
@@ -69,6 +69,7 @@ constexpr HfFamily kHf[] = {{
     .arch = kName,
     .activation = kGeluActivation,
     .rope_base = 1000000.0,
+    .window_ropes = true,
     .tensors = kTensors,
     .add_parameters = AddParameters,
 }};

@@ -232,7 +232,7 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   add("attention.key_length", shape.head_dim);
   add("attention.value_length", shape.head_dim);
   KVANT_ASSIGN(const float local_base,
-               ReadRopeBaseOf("sliding_attention", "rope_local_base_freq", config, kLocalBase));
+               ReadWindowRopeBase(config, "rope_local_base_freq", kLocalBase));
   out.writer->AddF32(out.Key("rope.freq_base_swa"), local_base);
   int64_t shared = 0;
   for (const HfLayerSizes& sizes : shape.layer_sizes) shared += sizes.own_keys ? 0 : 1;
@@ -255,6 +255,7 @@ constexpr HfFamily kHf[] = {{
     .keys = {.ffn = ""},
     .finish_shape = FinishShape,
     .rope_base = kGlobalBase,
+    .window_ropes = true,
     .tensors = kTensors,
     .add_parameters = AddParameters,
 }};

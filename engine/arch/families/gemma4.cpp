@@ -270,34 +270,22 @@ Status FinishShape(const JsonObject& config, HfShape& shape) {
   return {};
 }
 
-// The settings of one kind of layer; nothing where config.json says nothing.
-Result<std::optional<JsonObject>> RopeOf(std::string_view kind, const JsonObject& config) {
-  KVANT_ASSIGN(const auto parameters, config.Object("rope_parameters"));
-  if (!parameters.has_value()) return std::optional<JsonObject>();
-  return parameters->Object(kind);
-}
-
 // The rope of layers that see everything: the first pairs are rotated, by angles of the whole head.
 Status AddGlobalRope(const JsonObject& config, int64_t head_dim, Parameters& out) {
-  KVANT_ASSIGN(const auto settings, RopeOf("full_attention", config));
-  double share = kRotatedShare;
-  double factor = 1;
-  if (settings.has_value()) {
-    KVANT_ASSIGN(const auto type, settings->String("rope_type"));
-    const bool proportional = type == "proportional";
-    if (!proportional && type.value_or("default") != "default") {
-      return MakeError(ErrorCode::kNotSupported,
-                       "{}: type \"{}\" is not supported (known: default, proportional)",
-                       settings->where(), type.value_or(""));
-    }
-    KVANT_ASSIGN(const auto given, settings->Number("partial_rotary_factor"));
-    KVANT_ASSIGN(const auto divisor, settings->Number("factor"));
-    share = proportional ? given.value_or(1) : 1;
-    factor = proportional ? divisor.value_or(1) : 1;
-    if (!(share > 0 && share <= 1)) {
-      return settings->Wrong("partial_rotary_factor", "a number above 0, at most 1");
-    }
-    if (!(factor > 0)) return settings->Wrong("factor", "a positive number");
+  KVANT_ASSIGN(const RopeSettings settings, RopeSettings::Read(config));
+  KVANT_ASSIGN(const auto type, settings.Type());
+  if (type.has_value() && type != "proportional") {
+    return settings.UnsupportedType("default, proportional");
+  }
+  KVANT_ASSIGN(const auto given, settings.Number("partial_rotary_factor"));
+  KVANT_ASSIGN(const double divisor, settings.PositiveOr("factor", 1));
+  // Without settings the class has its own, which are proportional.
+  const bool told = settings.Has("rope_type") || settings.Has("rope_theta");
+  const double own_share = told ? 1 : kRotatedShare;
+  const double share = type.has_value() ? given.value_or(1) : own_share;
+  const double factor = type.has_value() ? divisor : 1;
+  if (!(share > 0 && share <= 1)) {
+    return settings.Wrong("partial_rotary_factor", "a number above 0, at most 1");
   }
   const auto rotated = static_cast<size_t>(share * static_cast<double>(head_dim) / 2);
   std::vector<float> factors(static_cast<size_t>(head_dim / 2), kStill);
@@ -308,17 +296,7 @@ Status AddGlobalRope(const JsonObject& config, int64_t head_dim, Parameters& out
 }
 
 Status AddLocalRope(const JsonObject& config, int64_t head_dim, Parameters& out) {
-  KVANT_ASSIGN(const auto settings, RopeOf("sliding_attention", config));
-  if (settings.has_value()) {
-    KVANT_ASSIGN(const auto type, settings->String("rope_type"));
-    if (type.value_or("default") != "default") {
-      return MakeError(ErrorCode::kNotSupported,
-                       "{}: type \"{}\" is not supported (known: default)", settings->where(),
-                       *type);
-    }
-  }
-  KVANT_ASSIGN(const float base,
-               ReadRopeBaseOf("sliding_attention", "rope_local_base_freq", config, kLocalBase));
+  KVANT_ASSIGN(const float base, ReadWindowRopeBase(config, "rope_local_base_freq", kLocalBase));
   out.writer->AddF32(out.Key("rope.freq_base_swa"), base);
   out.writer->AddU32(out.Key("rope.dimension_count_swa"), static_cast<uint32_t>(head_dim));
   return {};
@@ -368,6 +346,8 @@ constexpr HfFamily kHf[] = {{
     .activation = kGeluActivation,
     .finish_shape = FinishShape,
     .rope_base = kGlobalBase,
+    .rope_share = 1,
+    .window_ropes = true,
     .tensors = kTensors,
     .add_parameters = AddParameters,
     .experts = {.count = "num_experts", .used = "top_k_experts", .may_be_none = true},

@@ -43,8 +43,7 @@ constexpr auto kTensors =
          kHfExperts, kHfSelectionBias, kHfSharedExperts);
 
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
-  KVANT_ASSIGN(const int64_t n_rot,
-               AddPartialRotation(config, "partial_rotary_factor", 0.5, shape, out));
+  KVANT_ASSIGN(const int64_t n_rot, AddPartialRotation(config, shape, out));
   KVANT_TRY(AddSigmoidRouter(config, out));
   KVANT_TRY(AddExpertWeights(config, ExpertWeights::kNormalized, ExpertWeights::kNormalized, out));
   return AddRopeScaling(config, shape, n_rot, out);
@@ -54,6 +53,7 @@ constexpr HfFamily kHf[] = {{
     .classes = kClasses,
     .arch = kName,
     .activation = kSiluActivation,
+    .rope_share = 0.5,
     .tensors = kTensors,
     .add_parameters = AddParameters,
     .experts = {.count = "n_routed_experts", .shared_count = "n_shared_experts"},

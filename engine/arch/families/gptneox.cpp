@@ -62,11 +62,7 @@ constexpr auto kTensors = std::array{
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_ASSIGN(const auto parallel, config.Bool("use_parallel_residual"));
   out.writer->AddBool(out.Key("use_parallel_residual"), parallel.value_or(true));
-  KVANT_ASSIGN(const auto base, config.Number("rotary_emb_base"));
-  if (base && !(*base > 0)) return config.Wrong("rotary_emb_base", "a positive number");
-  out.rope_base = base.value_or(kUsualRopeBase);
-  out.writer->AddF32(out.Key("rope.freq_base"), static_cast<float>(out.rope_base));
-  KVANT_ASSIGN(const int64_t n_rot, AddPartialRotation(config, "rotary_pct", 0.25, shape, out));
+  KVANT_ASSIGN(const int64_t n_rot, AddPartialRotation(config, shape, out));
   return AddRopeScaling(config, shape, n_rot, out);
 }
 
@@ -75,7 +71,7 @@ constexpr HfFamily kHf[] = {{
     .arch = kName,
     .activation = {.key = "hidden_act", .names = kActivations},
     .epsilon = kLayerNormEpsilon,
-    .rope_base = 0,  // AddParameters writes it
+    .rope_share = 0.25,
     .tensors = kTensors,
     .add_parameters = AddParameters,
 }};

@@ -20,7 +20,10 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata));
   Stack& stack = model.stacks.front();
   KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
-  KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kInterleaved, attentions, model.ropes));
+  KVANT_ASSIGN(const bool turned, ReadHasRope(metadata));
+  if (turned) {
+    KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kInterleaved, attentions, model.ropes));
+  }
   KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, cpu::Activation::kSilu));
   FillLayers(stack, {}, attentions, ffns);
   KVANT_TRY(ReadStreamScales(metadata, {}, stack));

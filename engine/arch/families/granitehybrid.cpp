@@ -22,8 +22,8 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata, MayHaveExperts::kYes));
   Stack& stack = model.stacks.front();
   KVANT_ASSIGN(auto attentions, ReadSomeAttentions(metadata, stack));
-  KVANT_ASSIGN(const auto turned, metadata.file().GetBool(metadata.Key(kHasRope)));
-  if (turned.value_or(true)) {
+  KVANT_ASSIGN(const bool turned, ReadHasRope(metadata));
+  if (turned) {
     KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kInterleaved, attentions, model.ropes));
   }
   KVANT_ASSIGN(const Mamba2 mamba, ReadMamba2(metadata, stack.final_norm.epsilon));
@@ -66,7 +66,9 @@ constexpr auto kTensors = WithPairsInterleaved(
          kHfNormBeforeFfn, WithoutExperts(kFfn), kHfGraniteExperts, kHfGraniteSharedExpert));
 
 Status FinishShape(const JsonObject& config, HfShape& shape) {
-  KVANT_TRY(ReadAttentionLayers(config, {.attention = "attention", .other = "mamba"}, 0, shape));
+  KVANT_TRY(ReadAttentionLayers(
+      config, {.other = "linear_attention", .older_attention = "attention", .older_other = "mamba"},
+      0, shape));
   KVANT_TRY(ReadMamba(config,
                       {.heads = "mamba_n_heads",
                        .head_dim = "mamba_d_head",

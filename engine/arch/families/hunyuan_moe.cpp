@@ -59,7 +59,8 @@ constexpr HfFamily kHf[] = {{
     .classes = kClasses,
     .arch = kName,
     .activation = kSiluActivation,
-    .rope_base = 0,  // AddBaseWithAlpha writes it
+    .own_rope_base = true,
+    .rope_names = kAlphaNames,
     .tensors = kTensors,
     .add_parameters = AddBaseWithAlpha,
     .experts = {.count = "num_experts",

@@ -74,9 +74,9 @@ constexpr auto kTensors = std::array{
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
   if (scaling && scaling->type == "dynamic") {
-    Log(LogLevel::kWarning, fmt::format("{}: type \"dynamic\" counts beyond {} positions only and "
-                                        "is left out",
-                                        scaling->settings.where(), shape.context));
+    Log(LogLevel::kWarning,
+        fmt::format("{}: \"dynamic\" counts beyond {} positions only and is left out",
+                    scaling->settings.Where("rope_type"), shape.context));
     return {};
   }
   return AddRopeScaling(config, shape, shape.head_dim, out);

@@ -34,7 +34,7 @@ constexpr const char* kWindowKey = "attention.sliding_window";
 constexpr const char* kScaleKey = "attention.temperature_scale";
 constexpr const char* kLengthKey = "attention.temperature_length";
 
-Result<graph::QueryTemperature> ReadTemperature(const Metadata& metadata) {
+Result<graph::QueryTemperature> ReadTemperatureOr(const Metadata& metadata) {
   graph::QueryTemperature temperature = {.offset = kTemperatureOffset};
   KVANT_ASSIGN(temperature.scale, metadata.PositiveOr(kScaleKey, kTemperatureScale));
   KVANT_ASSIGN(const int64_t length, metadata.CountOr(kLengthKey, kContextMax, kTemperatureLength));
@@ -47,7 +47,7 @@ Result<graph::QueryTemperature> ReadTemperature(const Metadata& metadata) {
 Status ReadMasks(const Metadata& metadata, std::vector<Attention>& attentions) {
   KVANT_ASSIGN(const auto given, metadata.file().GetU32(metadata.Key(kWindowKey)));
   if (given == 0u) return {};
-  KVANT_ASSIGN(const graph::QueryTemperature temperature, ReadTemperature(metadata));
+  KVANT_ASSIGN(const graph::QueryTemperature temperature, ReadTemperatureOr(metadata));
   KVANT_ASSIGN(const std::vector<bool> sections,
                ReadWindowPattern(metadata, attentions.size(), kPattern));
   for (size_t i = 0; i < attentions.size(); ++i) {

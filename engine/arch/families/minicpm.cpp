@@ -60,7 +60,7 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   out.writer->AddF32(out.Key("logit_scale"),
                      static_cast<float>(static_cast<double>(shape.dim) / base_dim));
   KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
-  if (scaling && (scaling->type == "longrope" || scaling->type == "su")) {
+  if (scaling && scaling->type == "longrope") {
     out.writer->AddString(out.Key("rope.scaling.type"), "longrope");
     return AddLongRope(config, shape, shape.head_dim, out);
   }

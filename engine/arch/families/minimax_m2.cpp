@@ -55,15 +55,13 @@ constexpr auto kTensors = Join(
 Result<int64_t> AddRotatedDimensions(const JsonObject& config, const HfShape& shape,
                                      Parameters& out) {
   KVANT_ASSIGN(const auto given, config.Integer("rotary_dim", shape.head_dim));
-  if (!given) {
-    KVANT_ASSIGN(const auto settings, config.Object("rope_parameters"));
-    return AddPartialRotation(settings.value_or(config), "partial_rotary_factor", 1.0, shape, out);
-  }
-  if (*given < 2 || *given % 2 != 0) {
+  if (given && (*given < 2 || *given % 2 != 0)) {
     return config.Wrong("rotary_dim", fmt::format("an even number up to {}", shape.head_dim));
   }
-  out.writer->AddU32(out.Key("rope.dimension_count"), static_cast<uint32_t>(*given));
-  return *given;
+  if (given) out.rope_share = static_cast<double>(*given) / static_cast<double>(shape.head_dim);
+  KVANT_ASSIGN(const int64_t n_rot, AddPartialRotation(config, shape, out));
+  if (n_rot == given.value_or(n_rot)) return n_rot;
+  return config.Wrong("rotary_dim", fmt::format("{}, as partial_rotary_factor makes it", n_rot));
 }
 
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
@@ -77,6 +75,7 @@ constexpr HfFamily kHf[] = {{
     .arch = kName,
     .activation = kSiluActivation,
     .rope_base = kBase,
+    .rope_share = 1,
     .tensors = kTensors,
     .add_parameters = AddParameters,
     .experts = {.count = "num_local_experts", .ffn = "intermediate_size"},

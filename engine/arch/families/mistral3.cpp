@@ -16,7 +16,6 @@ namespace kvant::arch::mistral3 {
 namespace {
 
 constexpr std::string_view kName = "mistral3";
-constexpr const char* kTemperatureKey = "attention.temperature_scale";
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata));
@@ -24,14 +23,9 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
   KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kInterleaved, attentions, model.ropes));
   KVANT_TRY(DivideYarnAmplitudes(metadata, model.ropes));
-  if (metadata.Has(kTemperatureKey)) {
-    graph::QueryTemperature temperature;
-    KVANT_ASSIGN(temperature.scale, metadata.Positive(kTemperatureKey));
-    KVANT_ASSIGN(const int64_t length,
-                 metadata.Count("rope.scaling.original_context_length", kContextMax));
-    temperature.length = static_cast<float>(length);
-    for (Attention& attention : attentions) attention.temperature = temperature;
-  }
+  KVANT_ASSIGN(const graph::QueryTemperature temperature,
+               ReadTemperature(metadata, "rope.scaling.original_context_length"));
+  for (Attention& attention : attentions) attention.temperature = temperature;
   KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, cpu::Activation::kSilu));
   FillLayers(stack, {}, attentions, ffns);
   return model;
@@ -40,6 +34,8 @@ Result<ModelSpec> Read(const Metadata& metadata) {
 constexpr std::string_view kClasses[] = {"Ministral3ForCausalLM",
                                          "Mistral3ForConditionalGeneration"};
 constexpr double kBase = 1e6;
+constexpr std::string_view kBeta = "llama_4_scaling_beta";
+constexpr std::string_view kRopeNames[] = {kBeta};
 
 constexpr auto kTensors =
     WithPairsInterleaved(Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv, kHfAttentionOutput,
@@ -47,19 +43,15 @@ constexpr auto kTensors =
 
 // Queries get hotter from the end of YaRN's original context on.
 Status AddTemperature(const JsonObject& config, Parameters& out) {
-  constexpr const char* kBeta = "llama_4_scaling_beta";
-  KVANT_ASSIGN(auto settings, config.Object("rope_parameters"));
-  if (!settings) {
-    KVANT_ASSIGN(settings, config.Object("rope_scaling"));
+  KVANT_ASSIGN(const RopeSettings settings, RopeSettings::Read(config));
+  if (!settings.Has(kBeta)) return {};
+  KVANT_ASSIGN(const auto type, settings.Type());
+  if (!settings.Has("original_max_position_embeddings") || type != "yarn") {
+    return settings.Wrong(kBeta, "none without yarn and original_max_position_embeddings");
   }
-  if (!settings || settings->Find(kBeta) == nullptr) return {};
-  KVANT_ASSIGN(const auto original,
-               settings->Integer("original_max_position_embeddings", kContextMax));
-  KVANT_ASSIGN(const auto type, ReadRopeScaling(config));
-  if (!original || !type || type->type != "yarn") {
-    return settings->Wrong(kBeta, "none without yarn and original_max_position_embeddings");
-  }
-  return AddPositive(*settings, kBeta, kTemperatureKey, out);
+  KVANT_ASSIGN(const double beta, settings.PositiveOr(kBeta, 0));
+  out.writer->AddF32(out.Key(kTemperatureScaleKey), static_cast<float>(beta));
+  return {};
 }
 
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
@@ -74,6 +66,7 @@ constexpr HfFamily kHf[] = {{
     .arch = kName,
     .activation = kSiluActivation,
     .rope_base = kBase,
+    .rope_names = kRopeNames,
     .tensors = kTensors,
     .add_parameters = AddParameters,
 }};

@@ -38,8 +38,7 @@ constexpr auto kTensors = WithNormsPlusOne(
          kHfDown));
 
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
-  KVANT_ASSIGN(const int64_t n_rot,
-               AddPartialRotation(config, "partial_rotary_factor", 0.5, shape, out));
+  KVANT_ASSIGN(const int64_t n_rot, AddPartialRotation(config, shape, out));
   return AddRopeScaling(config, shape, n_rot, out);
 }
 
@@ -48,6 +47,7 @@ constexpr HfFamily kHf[] = {{
     .arch = kName,
     .activation = {.key = "hidden_act", .names = kActivations},
     .epsilon = {.key = "norm_eps", .gguf_key = "attention.layer_norm_epsilon"},
+    .rope_share = 0.5,
     .tensors = kTensors,
     .add_parameters = AddParameters,
 }};

@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::string_view kName = "olmo2";
 constexpr uint32_t kPattern = 4;  // every fourth layer sees all positions
+constexpr const char* kWindowBaseKey = "rope.freq_base_swa";
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata));
@@ -32,7 +33,9 @@ Result<ModelSpec> Read(const Metadata& metadata) {
     for (size_t i = 0; i < attentions.size(); ++i) {
       if (!windows[i]) attentions[i].mask = {};
     }
-    GiveLayersTheBase(model.ropes.front().base, windows, attentions, model.ropes);
+    const float main_base = model.ropes.front().base;
+    KVANT_ASSIGN(const float base, metadata.PositiveOr(kWindowBaseKey, main_base));
+    GiveLayersTheBase(base, windows, attentions, model.ropes);
   }
   FillLayers(stack, kNormsAfter, attentions, ffns);
   return model;
@@ -51,6 +54,10 @@ constexpr auto kTensors = Join(
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
   if (config.Find("sliding_window") != nullptr) {
     KVANT_TRY(AddAlternatingWindow(config, shape, kPattern, out));
+    KVANT_ASSIGN(const float main_base, ReadRopeBase(config, out.rope_base));
+    KVANT_ASSIGN(const float base,
+                 ReadWindowRopeBase(config, "rope_theta", static_cast<double>(main_base)));
+    if (base != main_base) out.writer->AddF32(out.Key(kWindowBaseKey), base);
   }
   return AddRopeScaling(config, shape, shape.head_dim, out);
 }
@@ -59,6 +66,7 @@ constexpr HfFamily kHf[] = {{
     .classes = kClasses,
     .arch = kName,
     .activation = kSiluActivation,
+    .window_ropes = true,
     .tensors = kTensors,
     .add_parameters = AddParameters,
 }};

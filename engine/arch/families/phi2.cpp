@@ -48,8 +48,7 @@ constexpr auto kTensors = Join(
 
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_TRY(RefuseTrue(config, "qk_layernorm"));
-  KVANT_ASSIGN(const int64_t n_rot,
-               AddPartialRotation(config, "partial_rotary_factor", 0.5, shape, out));
+  KVANT_ASSIGN(const int64_t n_rot, AddPartialRotation(config, shape, out));
   return AddRopeScaling(config, shape, n_rot, out);
 }
 
@@ -58,6 +57,7 @@ constexpr HfFamily kHf[] = {{
     .arch = kName,
     .activation = {.key = "hidden_act", .names = kGeluTanhNames},
     .epsilon = kLayerNormEpsilon,
+    .rope_share = 0.5,
     .tensors = kTensors,
     .add_parameters = AddParameters,
 }};

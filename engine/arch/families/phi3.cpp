@@ -40,11 +40,7 @@ constexpr auto kTensors = Join(kHfEnds, kHfNormBeforeAttention, kHfFusedQkv, kHf
                                kHfNormBeforeFfn, kHfFusedGateUp, kHfDown);
 
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
-  KVANT_ASSIGN(const auto rotated, config.Number("partial_rotary_factor"));
-  const double share = rotated.value_or(1.0);
-  if (!(share > 0 && share <= 1)) return config.Wrong("partial_rotary_factor", "0 to 1");
-  const auto n_rot = static_cast<int64_t>(share * static_cast<double>(shape.head_dim));
-  out.writer->AddU32(out.Key("rope.dimension_count"), static_cast<uint32_t>(n_rot));
+  KVANT_ASSIGN(const int64_t n_rot, AddPartialRotation(config, shape, out));
 
   // 0 says that there is no window; without the key, readers guess one from the model's size.
   KVANT_ASSIGN(const auto window, config.Integer("sliding_window", INT32_MAX));
@@ -58,6 +54,7 @@ constexpr HfFamily kHf[] = {{
     .classes = kClasses,
     .arch = kName,
     .activation = kSiluActivation,
+    .rope_share = 1,
     .tensors = kTensors,
     .add_parameters = AddParameters,
 }};

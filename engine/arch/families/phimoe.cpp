@@ -31,6 +31,7 @@ Result<ModelSpec> Read(const Metadata& metadata) {
 
 constexpr std::string_view kClasses[] = {"PhimoeForCausalLM", "PhiMoEForCausalLM"};
 constexpr double kBase = 1e6;
+constexpr std::string_view kRopeNames[] = {"short_mscale", "long_mscale"};
 
 constexpr std::array<HfTensor, 4> kExperts = {
     HfOfExperts("model.layers.{}.block_sparse_moe.gate.weight", kRouterName, Extent::kExperts,
@@ -64,6 +65,7 @@ constexpr HfFamily kHf[] = {{
     .arch = kName,
     .activation = kSiluActivation,
     .rope_base = kBase,
+    .rope_names = kRopeNames,
     .tensors = kTensors,
     .add_parameters = AddParameters,
     .experts = {.count = "num_local_experts", .ffn = "intermediate_size"},

@@ -34,8 +34,9 @@ constexpr HfFamily kHf[] = {{
     .arch = kName,
     .activation = kSiluActivation,
     .finish_shape = ReadDeltaLayers,
+    .rope_share = kDeltaRopeShare,
     .tensors = kTensors,
-    .add_parameters = AddDeltaParameters,
+    .add_parameters = AddSectionedDelta,
 }};
 
 }  // namespace

@@ -24,9 +24,9 @@ Result<ModelSpec> Read(const Metadata& metadata) {
 
 constexpr std::string_view kClasses[] = {"Qwen3_5MoeForCausalLM"};
 
-// The folder has all experts, gate and up in one tensor.
-constexpr std::array<HfTensor, 4> kExperts = {
-    HfOfExperts("model.layers.{}.mlp.gate.weight", kRouterName, Extent::kExperts, Extent::kDim),
+// Published folders have all experts, gate and up in one tensor; those that transformers writes
+// have a tensor for each expert.
+constexpr std::array<HfTensor, 3> kStackedExperts = {
     HfOfExperts("model.layers.{}.mlp.experts.gate_up_proj", "blk.{}.ffn_gate_exps.weight",
                 Extent::kExpertFfn, Extent::kDim, ExpertForm::kStacked, RowPart::kFirstHalf),
     HfOfExperts("model.layers.{}.mlp.experts.gate_up_proj", "blk.{}.ffn_up_exps.weight",
@@ -34,6 +34,9 @@ constexpr std::array<HfTensor, 4> kExperts = {
     HfOfExperts("model.layers.{}.mlp.experts.down_proj", "blk.{}.ffn_down_exps.weight",
                 Extent::kDim, Extent::kExpertFfn, ExpertForm::kStacked),
 };
+constexpr auto kExperts =
+    Join(std::array{kHfExperts[0]},
+         IfPresent(Join(std::array{kHfExperts[1], kHfExperts[2], kHfExperts[3]}, kStackedExperts)));
 
 constexpr auto kTensors = Join(kHfAroundDelta, InOtherLayers(Join(kHfTiledDelta, kHfDeltaNorm)),
                                kExperts, kHfGatedSharedExpert);
@@ -44,8 +47,9 @@ constexpr HfFamily kHf[] = {{
     .activation = kSiluActivation,
     .keys = {.ffn = ""},
     .finish_shape = ReadDeltaLayers,
+    .rope_share = kDeltaRopeShare,
     .tensors = kTensors,
-    .add_parameters = AddDeltaParameters,
+    .add_parameters = AddSectionedDelta,
     .experts = {.count = "num_experts", .shared_ffn = "shared_expert_intermediate_size"},
 }};
 

@@ -38,6 +38,7 @@ constexpr HfFamily kHf[] = {{
     .arch = kName,
     .activation = kSiluActivation,
     .finish_shape = ReadDeltaLayers,
+    .rope_share = kDeltaRopeShare,
     .tensors = kTensors,
     .add_parameters = AddParameters,
     .experts = {.count = "num_experts", .shared_ffn = "shared_expert_intermediate_size"},

@@ -25,7 +25,14 @@ Result<ModelSpec> Read(const Metadata& metadata) {
     attention.head_norm_weights = HeadNormWeights::kPerHead;
     attention.head_norm_kind = NormKind::kLayer;
   }
-  const bool parallel = metadata.file().FindTensor("blk.0.ffn_norm.weight") == nullptr;
+  // The norm tells. llama.cpp's converter writes true for folders that say nothing.
+  constexpr const char* kNorm = "blk.0.ffn_norm.weight";
+  const bool parallel = metadata.file().FindTensor(kNorm) == nullptr;
+  KVANT_ASSIGN(const auto said, metadata.file().GetBool(metadata.Key("use_parallel_residual")));
+  if (parallel && said == false) {
+    return MakeError(ErrorCode::kCorrupt, "{}: tensor {} is missing, but key {} is false",
+                     metadata.file().path(), kNorm, metadata.Key("use_parallel_residual"));
+  }
   FillLayers(stack, {.before_ffn = parallel ? "attn_norm" : "ffn_norm"}, attentions, ffns);
   for (LayerSpec& layer : stack.layers) {
     layer.flow = parallel ? Flow::kParallel : Flow::kSequential;
@@ -62,8 +69,7 @@ constexpr auto kTensors =
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_ASSIGN(const auto parallel, config.Bool("use_parallel_residual"));
   out.writer->AddBool(out.Key("use_parallel_residual"), parallel.value_or(false));
-  KVANT_ASSIGN(const int64_t n_rot,
-               AddPartialRotation(config, "partial_rotary_factor", 0.25, shape, out));
+  KVANT_ASSIGN(const int64_t n_rot, AddPartialRotation(config, shape, out));
   return AddRopeScaling(config, shape, n_rot, out);
 }
 
@@ -72,6 +78,7 @@ constexpr HfFamily kHf[] = {{
     .arch = kName,
     .activation = kSiluActivation,
     .epsilon = kLayerNormEpsilon,
+    .rope_share = 0.25,
     .tensors = kTensors,
     .add_parameters = AddParameters,
 }};

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "engine/arch/family.h"
+#include "engine/arch/hf/hf_classes.h"
 #include "engine/arch/hf/rope_scaling.h"
 
 namespace kvant::arch {
@@ -15,19 +16,6 @@ namespace {
 using formats::Json;
 
 // Rows of an embedding; the other limits are in engine/limits.h.
-
-std::string KnownClasses() {
-  std::string names;
-  for (const Family* family : AllFamilies()) {
-    for (const HfFamily& row : family->hf) {
-      if (row.is_of != nullptr) continue;  // a later row has the same classes
-      for (const std::string_view name : row.classes) {
-        names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
-      }
-    }
-  }
-  return names;
-}
 
 Status CheckExperts(const HfFamily& family, const JsonObject& config) {
   if (!family.experts.count.empty() || family.experts.may_be_none) return {};
@@ -40,19 +28,6 @@ Status CheckExperts(const HfFamily& family, const JsonObject& config) {
     }
   }
   return {};
-}
-
-Status CheckConvertible(const HfFamily& family, const JsonObject& config) {
-  KVANT_ASSIGN(const auto quantization, config.Object("quantization_config"));
-  if (quantization) {
-    KVANT_ASSIGN(const auto method, quantization->String("quant_method"));
-    if (family.quantization.empty() || method != family.quantization) {
-      return MakeError(ErrorCode::kNotSupported,
-                       "{}: the weights are quantized already ({}); convert the original model",
-                       config.where(), method.value_or("quantization_config is present"));
-    }
-  }
-  return CheckExperts(family, config);
 }
 
 Status CheckActivation(const HfActivation& expected, const JsonObject& config) {
@@ -77,14 +52,17 @@ Result<const HfFamily*> FindHfFamily(const JsonObject& config) {
     for (const HfFamily& row : family->hf) {
       if (std::ranges::find(row.classes, name) == row.classes.end()) continue;
       if (row.is_of != nullptr && !row.is_of(config)) continue;
-      KVANT_TRY(CheckConvertible(row, config));
+      KVANT_TRY(CheckExperts(row, config));
       KVANT_TRY(CheckActivation(row.activation, config));
       return &row;
     }
   }
+  const std::string reason = WhyHfClassIsUnknown(name);
   return MakeError(ErrorCode::kNotSupported,
-                   "{}: models of class {} cannot be converted (known: {})", config.where(),
-                   formats::Shown(classes->front()), KnownClasses());
+                   "{}: models of class {} cannot be converted{}{}; 'kvant convert --list-classes' "
+                   "lists the classes that can",
+                   config.where(), formats::Shown(classes->front()), reason.empty() ? "" : ": ",
+                   reason);
 }
 
 namespace {
@@ -103,8 +81,22 @@ Result<int64_t> CountInEachLayer(const JsonObject& config, std::string_view key,
   return first->get<int64_t>();
 }
 
-Status ReadExperts(const JsonObject& config, const HfExperts& keys, HfShape& shape) {
+// The key of the number of experts. Versions of transformers write one of two for a class.
+Result<std::string_view> ExpertCountKey(const JsonObject& config, std::string_view usual) {
+  constexpr std::string_view kKeys[] = {"num_experts", "num_local_experts"};
+  if (usual != kKeys[0] && usual != kKeys[1]) return usual;
+  const std::string_view other = kKeys[usual == kKeys[0] ? 1 : 0];
+  const Json* given = config.Find(usual);
+  const Json* otherwise = config.Find(other);
+  if (otherwise == nullptr) return usual;
+  if (given == nullptr) return other;
+  if (*given == *otherwise) return usual;
+  return config.Wrong(usual, fmt::format("{}, as in {}", formats::Shown(*otherwise), other));
+}
+
+Status ReadExperts(const JsonObject& config, HfExperts keys, HfShape& shape) {
   if (keys.count.empty()) return {};
+  KVANT_ASSIGN(keys.count, ExpertCountKey(config, keys.count));
   const Json* number = config.Find(keys.count);
   if (number != nullptr && *number == 0) return {};  // a model of the class without experts
   if (keys.may_be_none) {
@@ -426,10 +418,7 @@ Status AddParameters(const HfFamily& family, const JsonObject& config, const HfS
     return config.Wrong(family.epsilon.key, "a positive number");
   }
   out.writer->AddF32(out.Key(family.epsilon.gguf_key), static_cast<float>(epsilon));
-  if (family.rope_base > 0) {
-    KVANT_ASSIGN(const float base, ReadRopeBase(config, family.rope_base));
-    out.writer->AddF32(out.Key("rope.freq_base"), base);
-  }
+  if (family.rope_base > 0) KVANT_TRY(AddRope(family, config, out));
   return family.add_parameters(config, shape, out);
 }
 

@@ -55,7 +55,9 @@ inline constexpr double kUsualRopeBase = 10000.0;
 struct Parameters {
   formats::GgufWriter* writer = nullptr;
   std::string_view arch;  // general.architecture, the prefix of the keys
-  double rope_base = 0;   // of the class, for a config.json without one
+  // The class's own, for a config.json without them (HfFamily).
+  double rope_base = 0;
+  double rope_share = 0;
   std::vector<ComputedTensor> tensors;
 
   std::string Key(std::string_view name) const { return fmt::format("{}.{}", arch, name); }
@@ -86,6 +88,9 @@ struct RowFactor {
   bool operator==(const RowFactor&) const = default;
 };
 
+// Whether the weights of a model's output are those of its embedding.
+enum class HfOutputIs : uint8_t { kEmbedding, kOwn };
+
 // The languages of a class that translates between several, whose tokens follow the pieces of a
 // unigram vocabulary in fairseq's order. A model has all of them or the first ones.
 struct HfLanguages {
@@ -112,6 +117,13 @@ struct HfFamily {
   // Other folders have this beginning in place of `optional_prefix`.
   std::string_view other_prefix = {};
   double rope_base = kUsualRopeBase;  // where config.json says nothing; 0: there is no rope
+  bool own_rope_base = false;         // add_parameters writes it
+  // The share of each head that is rotated, where config.json says nothing. 0: the class rotates
+  // all of it, and config.json may say nothing else.
+  double rope_share = 0;
+  bool window_ropes = false;  // whether layers with a window have settings of their own
+  // Settings that other classes do not have (rope_settings.h).
+  std::span<const std::string_view> rope_names = {};
   std::span<const HfTensor> tensors;
   // Adds what the keys common to all families leave out.
   Status (*add_parameters)(const JsonObject& config, const HfShape& shape, Parameters& out);
@@ -121,9 +133,10 @@ struct HfFamily {
   // Factors of the model that the GGUF architecture has in its weights, by the name of a tensor
   // there: of all its rows in turn, or nothing. Null: there are none.
   Result<std::vector<RowFactor>> (*row_factors)(const JsonObject& config, const HfShape& shape,
-                                                std::string_view gguf_name) = nullptr;
-  // The "quant_method" of folders with weights that are quantized already, which tensors of the
-  // list may be; empty: there are no such folders.
+                                                std::string_view gguf_name,
+                                                HfOutputIs output) = nullptr;
+  // The "quant_method" of folders of the class alone, with quantized weights that rows of `tensors`
+  // describe; empty: there are no such folders.
   std::string_view quantization = {};
   // How GGUF calls the tokenizer; empty: it follows from the folder's files.
   std::string_view tokenizer = {};
@@ -152,8 +165,8 @@ inline constexpr std::string_view kOutputName = "output.weight";
 // The weights that choose the experts of a layer.
 inline constexpr std::string_view kRouterName = "blk.{}.ffn_gate_inp.weight";
 
-// The row for the class that config.json names. kNotSupported for an unknown class, with the known
-// ones, for experts that the class does not have, and for weights that are quantized already.
+// The row for the class that config.json names. kNotSupported for an unknown class, with what is
+// known of it, and for experts that the class does not have.
 Result<const HfFamily*> FindHfFamily(const JsonObject& config);
 
 // Reads and checks the sizes.

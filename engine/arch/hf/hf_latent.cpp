@@ -35,7 +35,7 @@ void AddLatentSizes(const HfShape& shape, HfLatentKv form, Parameters& out) {
 Status AddLatentRopeScaling(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
   if (!scaling) return {};
-  if (scaling->type != "yarn") return scaling->Unsupported("default, yarn");
+  if (scaling->type != "yarn") return scaling->settings.UnsupportedType("default, yarn");
   KVANT_TRY(AddYarnKeys(*scaling, shape, out));
   KVANT_ASSIGN(const auto all, scaling->settings.Number("mscale_all_dim"));
   if (!all || !(*all > 0)) return scaling->settings.Wrong("mscale_all_dim", "a positive number");
@@ -44,6 +44,8 @@ Status AddLatentRopeScaling(const JsonObject& config, const HfShape& shape, Para
     return MakeError(ErrorCode::kNotSupported, "{}: expected {}, as in mscale_all_dim",
                      scaling->settings.Where("mscale"), *all);
   }
+  KVANT_ASSIGN(const double amplitude, scaling->settings.PositiveOr("attention_factor", 1));
+  if (amplitude != 1) return scaling->settings.Wrong("attention_factor", "1");
   // 0.1 is the factor that YarnAmplitude has for mscale_all_dim * ln(factor).
   out.writer->AddF32(out.Key("rope.scaling.yarn_log_multiplier"), static_cast<float>(0.1 * *all));
   return {};

@@ -165,11 +165,12 @@ Status ReadAttentionLayers(const JsonObject& config, const LayerTypes& names, in
   }
   for (size_t i = 0; i < count; ++i) {
     const formats::Json& type = (*types)[i];
-    if (type != names.attention && type != names.other) {
+    const bool has_attention = type == names.attention || type == names.older_attention;
+    if (!has_attention && type != names.other && type != names.older_other) {
       return config.Wrong("layer_types",
                           fmt::format("{} or {} for each layer", names.attention, names.other));
     }
-    shape.attention_layers[i] = type == names.attention;
+    shape.attention_layers[i] = has_attention;
   }
   return {};
 }
@@ -224,20 +225,6 @@ Status AddWindowIfAny(const JsonObject& config, Parameters& out) {
   return {};
 }
 
-Result<int64_t> AddPartialRotation(const JsonObject& config, std::string_view key, double otherwise,
-                                   const HfShape& shape, Parameters& out) {
-  KVANT_ASSIGN(const auto given, config.Number(key));
-  const double share = given.value_or(otherwise);
-  if (!(share > 0 && share <= 1)) return config.Wrong(key, "0 to 1");
-  const auto n_rot = static_cast<int64_t>(share * static_cast<double>(shape.head_dim));
-  if (n_rot < 2 || n_rot % 2 != 0) {
-    return config.Wrong(
-        key, fmt::format("an even number of the {} dimensions of a head", shape.head_dim));
-  }
-  out.writer->AddU32(out.Key("rope.dimension_count"), static_cast<uint32_t>(n_rot));
-  return n_rot;
-}
-
 Status RefuseNumber(const JsonObject& config, std::string_view key) {
   if (config.Find(key) == nullptr) return {};
   return MakeError(ErrorCode::kNotSupported, "{} is not supported for this class",
@@ -276,7 +263,7 @@ Status AddDeltaSizes(const JsonObject& config, const HfShape& shape, Parameters&
 
 // The sections of positions in time and in an image, which are one and the same in text; readers of
 // other engines need them.
-Status AddRopeSections(const JsonObject& rope, Parameters& out) {
+Status AddRopeSections(const RopeSettings& rope, Parameters& out) {
   constexpr size_t kSections = 3;
   std::vector<int32_t> sections = {11, 11, 10, 0};
   KVANT_ASSIGN(const auto given, rope.Numbers("mrope_section"));
@@ -296,16 +283,16 @@ Status AddRopeSections(const JsonObject& rope, Parameters& out) {
 }  // namespace
 
 Status AddDeltaParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
-  constexpr const char* kShare = "partial_rotary_factor";
-  constexpr double kUsualShare = 0.25;
   KVANT_TRY(RefuseTrue(config, "attention_bias"));
   KVANT_TRY(AddDeltaSizes(config, shape, out));
-  KVANT_ASSIGN(const auto rope, config.Object("rope_parameters"));
-  const bool inside = rope.has_value() && rope->Find(kShare) != nullptr;
-  KVANT_ASSIGN(const int64_t n_rot,
-               AddPartialRotation(inside ? *rope : config, kShare, kUsualShare, shape, out));
-  if (rope.has_value()) KVANT_TRY(AddRopeSections(*rope, out));
+  KVANT_ASSIGN(const int64_t n_rot, AddPartialRotation(config, shape, out));
   return AddRopeScaling(config, shape, n_rot, out);
+}
+
+Status AddSectionedDelta(const JsonObject& config, const HfShape& shape, Parameters& out) {
+  KVANT_TRY(AddDeltaParameters(config, shape, out));
+  KVANT_ASSIGN(const RopeSettings rope, RopeSettings::Read(config));
+  return AddRopeSections(rope, out);
 }
 
 Status ReadMamba(const JsonObject& config, const HfMambaKeys& keys, HfShape& shape) {
@@ -333,10 +320,12 @@ Status AddMamba(const JsonObject& config, const HfShape& shape, Parameters& out)
   add("ssm.state_size", shape.mamba.state_dim);
   add("ssm.time_step_rank", shape.mamba.heads);
   add("ssm.group_count", shape.mamba.groups);
-  // A limit that limits nothing is (0, Infinity).
+  // A limit that limits nothing is (0, Infinity); some folders have a large number for the latter.
   constexpr double kNoLimit = 1e30;
-  KVANT_ASSIGN(const auto limit, config.Numbers("time_step_limit"));
-  if (!limit || (limit->size() == 2 && (*limit)[0] == 0 && (*limit)[1] > kNoLimit)) return {};
+  const formats::Json* limit = config.Find("time_step_limit");
+  if (limit == nullptr) return {};
+  const bool is_pair = limit->is_array() && limit->size() == 2 && (*limit)[1].is_number();
+  if (is_pair && (*limit)[0] == 0 && (*limit)[1] > kNoLimit) return {};
   return MakeError(ErrorCode::kNotSupported, "{}: expected 0 and Infinity",
                    config.Where("time_step_limit"));
 }

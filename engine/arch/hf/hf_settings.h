@@ -54,10 +54,13 @@ Status RefuseWindows(const JsonObject& config);
 // Writes the scales of embedding, residuals, attention and logits of Granite's classes.
 Status AddMultipliers(const JsonObject& config, Parameters& out);
 
-// The words of "layer_types" for layers with attention and for recurrent layers.
+// The words of "layer_types" for layers with attention and for recurrent layers, and those that
+// older folders have.
 struct LayerTypes {
   std::string_view attention = "full_attention";
   std::string_view other;
+  std::string_view older_attention = attention;
+  std::string_view older_other = other;
 };
 
 // Reads "layer_types", where a layer is one or the other. Where the key is absent, "every"
@@ -71,6 +74,9 @@ Status ReadConvLayers(const JsonObject& config, HfShape& shape);
 // them and of the rotation of a share of each head.
 Status ReadDeltaLayers(const JsonObject& config, HfShape& shape);
 Status AddDeltaParameters(const JsonObject& config, const HfShape& shape, Parameters& out);
+inline constexpr double kDeltaRopeShare = 0.25;  // HfFamily::rope_share of these classes
+// Writes also the sections of positions in time and in an image.
+Status AddSectionedDelta(const JsonObject& config, const HfShape& shape, Parameters& out);
 
 // The keys of Mamba 2's heads. ReadMamba reads the heads by them, AddMamba writes the ssm keys.
 // kNotSupported for limits of the step. Where `head_dim` is empty, the caller sets the dimension of
@@ -87,11 +93,6 @@ Status AddMamba(const JsonObject& config, const HfShape& shape, Parameters& out)
 
 // Writes attention.sliding_window if the class has a window.
 Status AddWindowIfAny(const JsonObject& config, Parameters& out);
-
-// Writes rope.dimension_count for a model that rotates a share of each head, and returns the
-// number.
-Result<int64_t> AddPartialRotation(const JsonObject& config, std::string_view key, double otherwise,
-                                   const HfShape& shape, Parameters& out);
 
 // kNotSupported if the key holds a number, or true.
 Status RefuseNumber(const JsonObject& config, std::string_view key);

@@ -15,53 +15,57 @@ namespace {
 constexpr double kLlama3Factor = 8;
 constexpr double kLlama3LowFreqFactor = 1;
 constexpr double kLlama3HighFreqFactor = 4;
-constexpr double kLlama3OriginalContext = 8192;
 
-// The layers whose settings count for a model whose kinds of layers differ.
-constexpr std::string_view kMainLayerType = "full_attention";
-
-// "rope_scaling" or "rope_parameters", there of the main kind of layers; nothing if neither is
-// there.
-Result<std::optional<JsonObject>> RopeSettings(const JsonObject& config) {
-  KVANT_ASSIGN(std::optional<JsonObject> settings, config.Object("rope_scaling"));
-  if (settings) return settings;
-  KVANT_ASSIGN(settings, config.Object("rope_parameters"));
-  if (settings && settings->Find(kMainLayerType) != nullptr) {
-    return settings->Object(kMainLayerType);
-  }
-  return settings;
-}
-
-Result<double> PositiveOr(const JsonObject& object, std::string_view key, double otherwise) {
-  KVANT_ASSIGN(const std::optional<double> value, object.Number(key));
-  if (value && !(*value > 0)) return object.Wrong(key, "a positive number");
-  return value.value_or(otherwise);
-}
+constexpr std::string_view kShareName = "partial_rotary_factor";
+constexpr std::string_view kOriginalName = "original_max_position_embeddings";
 
 }  // namespace
 
-Result<float> ReadRopeBase(const JsonObject& config, double otherwise) {
-  KVANT_ASSIGN(const std::optional<JsonObject> settings, RopeSettings(config));
-  double base = otherwise;
-  if (settings) {
-    KVANT_ASSIGN(base, PositiveOr(*settings, "rope_theta", base));
+Status AddRope(const HfFamily& family, const JsonObject& config, Parameters& out) {
+  KVANT_ASSIGN(const RopeSettings settings, RopeSettings::Read(config));
+  KVANT_TRY(settings.CheckNames(family.rope_names));
+  KVANT_TRY(family.window_ropes ? CheckTwoRopes(config) : CheckOneRope(config));
+  if (family.rope_share == 0) {
+    KVANT_ASSIGN(const auto share, settings.Number(kShareName));
+    if (share.value_or(1) != 1) return settings.Wrong(kShareName, "1 for models of this class");
   }
-  KVANT_ASSIGN(base, PositiveOr(config, "rope_theta", base));
+  if (family.own_rope_base) return {};
+  KVANT_ASSIGN(const float base, ReadRopeBase(config, family.rope_base));
+  out.writer->AddF32(out.Key("rope.freq_base"), base);
+  return {};
+}
+
+Result<float> ReadRopeBase(const JsonObject& config, double otherwise) {
+  KVANT_ASSIGN(const RopeSettings settings, RopeSettings::Read(config));
+  KVANT_ASSIGN(const double base, settings.PositiveOr("rope_theta", otherwise));
   return static_cast<float>(base);
 }
 
-Result<float> ReadRopeBaseOf(std::string_view layer_type, std::string_view key,
-                             const JsonObject& config, double otherwise) {
-  KVANT_ASSIGN(const std::optional<JsonObject> parameters, config.Object("rope_parameters"));
-  double base = otherwise;
-  if (parameters) {
-    KVANT_ASSIGN(const std::optional<JsonObject> settings, parameters->Object(layer_type));
-    if (settings) {
-      KVANT_ASSIGN(base, PositiveOr(*settings, "rope_theta", base));
-    }
-  }
-  KVANT_ASSIGN(base, PositiveOr(config, key, base));
+Result<float> ReadWindowRopeBase(const JsonObject& config, std::string_view base_key,
+                                 double otherwise) {
+  KVANT_ASSIGN(const RopeSettings settings,
+               RopeSettings::Read(config, {.type = kWindowLayers, .base_key = base_key}));
+  KVANT_ASSIGN(const auto type, settings.Type());
+  if (type) return settings.UnsupportedType("default");
+  KVANT_ASSIGN(const auto share, settings.Number(kShareName));
+  if (share.value_or(1) != 1) return settings.Wrong(kShareName, "1 in layers with a window");
+  KVANT_ASSIGN(const double base, settings.PositiveOr("rope_theta", otherwise));
   return static_cast<float>(base);
+}
+
+Result<int64_t> AddPartialRotation(const JsonObject& config, const HfShape& shape,
+                                   Parameters& out) {
+  KVANT_ASSIGN(const RopeSettings settings, RopeSettings::Read(config));
+  KVANT_ASSIGN(const auto given, settings.Number(kShareName));
+  const double share = given.value_or(out.rope_share);
+  if (!(share > 0 && share <= 1)) return settings.Wrong(kShareName, "0 to 1");
+  const auto n_rot = static_cast<int64_t>(share * static_cast<double>(shape.head_dim));
+  if (n_rot < 2 || n_rot % 2 != 0) {
+    return settings.Wrong(
+        kShareName, fmt::format("an even number of the {} dimensions of a head", shape.head_dim));
+  }
+  out.writer->AddU32(out.Key("rope.dimension_count"), static_cast<uint32_t>(n_rot));
+  return n_rot;
 }
 
 Status AddLinearScaling(const RopeScaling& scaling, Parameters& out) {
@@ -72,30 +76,17 @@ Status AddLinearScaling(const RopeScaling& scaling, Parameters& out) {
   return {};
 }
 
-Error RopeScaling::Unsupported(std::string_view known) const {
-  return MakeError(ErrorCode::kNotSupported, "{}: type \"{}\" is not supported (known: {})",
-                   settings.where(), type, known);
-}
-
 Result<std::optional<RopeScaling>> ReadRopeScaling(const JsonObject& config) {
-  KVANT_ASSIGN(const std::optional<JsonObject> settings, RopeSettings(config));
-  if (!settings) return std::optional<RopeScaling>();
-  KVANT_ASSIGN(std::optional<std::string> type, settings->String("rope_type"));
-  if (!type) {
-    KVANT_ASSIGN(type, settings->String("type"));
-  }
-  // "rope_parameters" need not name a type; "rope_scaling" without one says nothing.
+  KVANT_ASSIGN(RopeSettings settings, RopeSettings::Read(config));
+  KVANT_ASSIGN(std::optional<std::string> type, settings.Type());
   if (!type) return std::optional<RopeScaling>();
-  std::transform(type->begin(), type->end(), type->begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (*type == "default") return std::optional<RopeScaling>();
-  return std::optional(RopeScaling{*type, *settings});
+  return std::optional(RopeScaling{std::move(*type), std::move(settings)});
 }
 
 Status AddLinearScalingIfAny(const JsonObject& config, Parameters& out) {
   KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
   if (!scaling) return {};
-  if (scaling->type != "linear") return scaling->Unsupported("default, linear");
+  if (scaling->type != "linear") return scaling->settings.UnsupportedType("default, linear");
   return AddLinearScaling(*scaling, out);
 }
 
@@ -106,9 +97,9 @@ double YarnAmplitude(double factor, double multiplier) {
 namespace {
 
 // The factor that the model uses, as a multiple of the usual one.
-Result<double> YarnAmplitudeShare(const JsonObject& settings, double factor) {
+Result<double> YarnAmplitudeShare(const RopeSettings& settings, double factor) {
   const double usual = YarnAmplitude(factor, 1);
-  KVANT_ASSIGN(const double given, PositiveOr(settings, "attention_factor", 0));
+  KVANT_ASSIGN(const double given, settings.PositiveOr("attention_factor", 0));
   if (given > 0) return given / usual;
   KVANT_ASSIGN(const auto one, settings.Number("mscale"));
   KVANT_ASSIGN(const auto all, settings.Number("mscale_all_dim"));
@@ -120,7 +111,7 @@ Result<double> YarnAmplitudeShare(const JsonObject& settings, double factor) {
 
 Status AddYarnKeys(const RopeScaling& scaling, const HfShape& shape, Parameters& out,
                    YarnRamp ramp) {
-  const JsonObject& settings = scaling.settings;
+  const RopeSettings& settings = scaling.settings;
   KVANT_ASSIGN(const auto factor, settings.Number("factor"));
   if (!factor || !(*factor > 0)) return settings.Wrong("factor", "a positive number");
   KVANT_ASSIGN(const auto truncate, settings.Bool("truncate"));
@@ -128,14 +119,13 @@ Status AddYarnKeys(const RopeScaling& scaling, const HfShape& shape, Parameters&
     return MakeError(ErrorCode::kNotSupported, "{}: {} is not supported",
                      settings.Where("truncate"), truncate.value_or(true));
   }
-  constexpr const char* kOriginal = "original_max_position_embeddings";
-  KVANT_ASSIGN(const auto original, settings.Integer(kOriginal, kContextMax));
+  KVANT_ASSIGN(const auto original, settings.Integer(kOriginalName, kContextMax));
   out.writer->AddString(out.Key("rope.scaling.type"), "yarn");
   out.writer->AddF32(out.Key("rope.scaling.factor"), static_cast<float>(*factor));
   out.writer->AddU32(out.Key("rope.scaling.original_context_length"),
                      static_cast<uint32_t>(original.value_or(shape.context)));
   for (const std::string_view beta : {"beta_fast", "beta_slow"}) {
-    KVANT_ASSIGN(const double turns, PositiveOr(settings, beta, 0));
+    KVANT_ASSIGN(const double turns, settings.PositiveOr(beta, 0));
     if (turns == 0) continue;
     out.writer->AddF32(out.Key(fmt::format("rope.scaling.yarn_{}", beta)),
                        static_cast<float>(turns));
@@ -148,11 +138,11 @@ namespace {
 Status AddYarn(const RopeScaling& scaling, const HfShape& shape, const YarnForm& form,
                Parameters& out) {
   KVANT_TRY(AddYarnKeys(scaling, shape, out, form.ramp));
-  const JsonObject& settings = scaling.settings;
+  const RopeSettings& settings = scaling.settings;
   KVANT_ASSIGN(const auto factor, settings.Number("factor"));
   KVANT_ASSIGN(double share, YarnAmplitudeShare(settings, *factor));
   if (form.divides_by_all_dims) {
-    KVANT_ASSIGN(const double all, PositiveOr(settings, "mscale_all_dim", 0));
+    KVANT_ASSIGN(const double all, settings.PositiveOr("mscale_all_dim", 0));
     if (all > 0) out.writer->AddF32(out.Key(kYarnLogMultiplierKey), static_cast<float>(all));
     share *= YarnAmplitude(*factor, all);
   }
@@ -170,9 +160,10 @@ Status AddRopeScaling(const JsonObject& config, const HfShape& shape, int64_t n_
   if (!scaling) return {};
   if (scaling->type == "linear") return AddLinearScaling(*scaling, out);
   if (scaling->type == "yarn") return AddYarn(*scaling, shape, form, out);
-  if (scaling->type != "llama3") return scaling->Unsupported("default, linear, llama3, yarn");
+  if (scaling->type != "llama3")
+    return scaling->settings.UnsupportedType("default, linear, llama3, yarn");
   KVANT_ASSIGN(const float base, ReadRopeBase(config, out.rope_base));
-  KVANT_ASSIGN(auto factors, Llama3Factors(*scaling, config, base, n_rot));
+  KVANT_ASSIGN(auto factors, Llama3Factors(scaling->settings, shape.context, base, n_rot));
   out.tensors.push_back({"rope_freqs.weight", std::move(factors)});
   return {};
 }
@@ -188,7 +179,7 @@ float LongRopeAmplitude(int64_t context, int64_t original) {
       std::sqrt(1.0 + std::log(stretch) / std::log(static_cast<double>(original))));
 }
 
-Status AddFactors(const JsonObject& settings, const char* key, const char* tensor, int64_t n_rot,
+Status AddFactors(const RopeSettings& settings, const char* key, const char* tensor, int64_t n_rot,
                   Parameters& out) {
   KVANT_ASSIGN(auto factors, settings.Numbers(key));
   if (!factors || static_cast<int64_t>(factors->size()) != n_rot / 2) {
@@ -199,10 +190,17 @@ Status AddFactors(const JsonObject& settings, const char* key, const char* tenso
 }
 
 // Reads the factor from the folder: for contexts up to the original one, and for longer ones.
-Result<float> ReadLongRopeAmplitude(const JsonObject& settings, int64_t context, int64_t original) {
+Result<float> ReadLongRopeAmplitude(const RopeSettings& settings, int64_t context,
+                                    int64_t original) {
+  const double stretch = static_cast<double>(context) / static_cast<double>(original);
+  KVANT_ASSIGN(const double factor, settings.PositiveOr("factor", stretch));
+  if (std::abs(factor - stretch) > 1e-6 * stretch) {
+    return settings.Wrong("factor", fmt::format("{}, the context over the original one", stretch));
+  }
   const double usual = static_cast<double>(LongRopeAmplitude(context, original));
-  KVANT_ASSIGN(const double of_short, PositiveOr(settings, "short_mscale", usual));
-  KVANT_ASSIGN(const double of_long, PositiveOr(settings, "long_mscale", usual));
+  KVANT_ASSIGN(const double of_both, settings.PositiveOr("attention_factor", usual));
+  KVANT_ASSIGN(const double of_short, settings.PositiveOr("short_mscale", of_both));
+  KVANT_ASSIGN(const double of_long, settings.PositiveOr("long_mscale", of_both));
   if (of_short != of_long) {
     return settings.Wrong("long_mscale", fmt::format("short_mscale, which is {}", of_short));
   }
@@ -212,26 +210,20 @@ Result<float> ReadLongRopeAmplitude(const JsonObject& settings, int64_t context,
 }  // namespace
 
 Status AddLongRope(const JsonObject& config, const HfShape& shape, int64_t n_rot, Parameters& out) {
-  KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
-  constexpr const char* kOriginal = "original_max_position_embeddings";
-  KVANT_ASSIGN(auto original, config.Integer(kOriginal, INT32_MAX));
-  if (!original && scaling) {
-    KVANT_ASSIGN(original, scaling->settings.Integer(kOriginal, INT32_MAX));
-  }
+  KVANT_ASSIGN(const RopeSettings settings, RopeSettings::Read(config));
+  KVANT_ASSIGN(const auto original, settings.Integer(kOriginalName, INT32_MAX));
   const int64_t original_context = original.value_or(shape.context);
-  if (original_context < 2) return config.Wrong(kOriginal, "a number of positions");
+  if (original_context < 2) return settings.Wrong(kOriginalName, "a number of positions");
   out.writer->AddU32(out.Key("rope.scaling.original_context_length"),
                      static_cast<uint32_t>(original_context));
-  if (!scaling) return {};
-  // "su" is the name that the first release of the long-context models used.
-  if (scaling->type != "longrope" && scaling->type != "su") {
-    return scaling->Unsupported("default, longrope, su");
-  }
+  KVANT_ASSIGN(const auto type, settings.Type());
+  if (!type) return {};
+  if (*type != "longrope") return settings.UnsupportedType("default, longrope, su");
   KVANT_ASSIGN(const float amplitude,
-               ReadLongRopeAmplitude(scaling->settings, shape.context, original_context));
+               ReadLongRopeAmplitude(settings, shape.context, original_context));
   out.writer->AddF32(out.Key("rope.scaling.attn_factor"), amplitude);
-  KVANT_TRY(AddFactors(scaling->settings, "long_factor", "rope_factors_long.weight", n_rot, out));
-  return AddFactors(scaling->settings, "short_factor", "rope_factors_short.weight", n_rot, out);
+  KVANT_TRY(AddFactors(settings, "long_factor", "rope_factors_long.weight", n_rot, out));
+  return AddFactors(settings, "short_factor", "rope_factors_short.weight", n_rot, out);
 }
 
 Status AddBaseWithAlpha(const JsonObject& config, const HfShape& shape, Parameters& out) {
@@ -239,7 +231,8 @@ Status AddBaseWithAlpha(const JsonObject& config, const HfShape& shape, Paramete
   double base = static_cast<double>(given);
   KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
   if (scaling) {
-    if (scaling->type != "dynamic") return scaling->Unsupported("default, dynamic with alpha");
+    if (scaling->type != "dynamic")
+      return scaling->settings.UnsupportedType("default, dynamic with alpha");
     KVANT_ASSIGN(const auto alpha, scaling->settings.Number("alpha"));
     if (!alpha || !(*alpha > 0)) return scaling->settings.Wrong("alpha", "a positive number");
     const auto dims = static_cast<double>(shape.head_dim);
@@ -249,15 +242,13 @@ Status AddBaseWithAlpha(const JsonObject& config, const HfShape& shape, Paramete
   return {};
 }
 
-Result<std::vector<float>> Llama3Factors(const RopeScaling& scaling, const JsonObject& config,
-                                         float base, int64_t head_dim) {
-  const JsonObject& settings = scaling.settings;
-  KVANT_ASSIGN(const double factor, PositiveOr(settings, "factor", kLlama3Factor));
-  KVANT_ASSIGN(const double low, PositiveOr(settings, "low_freq_factor", kLlama3LowFreqFactor));
-  KVANT_ASSIGN(const double high, PositiveOr(settings, "high_freq_factor", kLlama3HighFreqFactor));
-  constexpr const char* kOriginal = "original_max_position_embeddings";
-  KVANT_ASSIGN(double original, PositiveOr(config, kOriginal, kLlama3OriginalContext));
-  KVANT_ASSIGN(original, PositiveOr(settings, kOriginal, original));
+Result<std::vector<float>> Llama3Factors(const RopeSettings& settings, int64_t context, float base,
+                                         int64_t head_dim) {
+  KVANT_ASSIGN(const double factor, settings.PositiveOr("factor", kLlama3Factor));
+  KVANT_ASSIGN(const double low, settings.PositiveOr("low_freq_factor", kLlama3LowFreqFactor));
+  KVANT_ASSIGN(const double high, settings.PositiveOr("high_freq_factor", kLlama3HighFreqFactor));
+  KVANT_ASSIGN(const double original,
+               settings.PositiveOr(kOriginalName, static_cast<double>(context)));
   if (high < low) return settings.Wrong("high_freq_factor", fmt::format("at least {}", low));
 
   std::vector<float> factors;

@@ -1,5 +1,6 @@
-// Rotary position embedding in config.json: the base, and the ways of stretching it to longer
-// contexts, which older files keep under "rope_scaling" and newer ones under "rope_parameters".
+// Rotary position embedding in config.json, as metadata: the base, the share of a head that is
+// rotated, and the ways of stretching positions to longer contexts. rope_settings.h finds what is
+// read here.
 //
 // Errors: kCorrupt for settings that make no sense, kNotSupported for an unknown way of stretching;
 // both name the file and the key. Thread-safety: pure.
@@ -11,26 +12,32 @@
 
 #include "base/result.h"
 #include "engine/arch/hf/hf_family.h"
+#include "engine/arch/hf/rope_settings.h"
 #include "engine/arch/read_ropes.h"
 #include "formats/json_object.h"
 
 namespace kvant::arch {
 
+// Refuses settings that the class does not have, and writes the base where the class does not do it
+// (HfFamily::own_rope_base).
+Status AddRope(const HfFamily& family, const JsonObject& config, Parameters& out);
+
 // `otherwise` where config.json says nothing.
 Result<float> ReadRopeBase(const JsonObject& config, double otherwise);
 
-// The base of one kind of layer, where kinds differ: under `key` in older files, in newer ones
-// under "rope_parameters" and the name of the kind.
-Result<float> ReadRopeBaseOf(std::string_view layer_type, std::string_view key,
-                             const JsonObject& config, double otherwise);
+// The base of layers with a window, for classes where they have settings of their own: at the top
+// under `base_key`. kNotSupported where these layers stretch positions or rotate a share of a head.
+Result<float> ReadWindowRopeBase(const JsonObject& config, std::string_view base_key,
+                                 double otherwise);
+
+// Writes rope.dimension_count for a class that rotates a share of each head (HfFamily::rope_share),
+// and returns the number.
+Result<int64_t> AddPartialRotation(const JsonObject& config, const HfShape& shape, Parameters& out);
 
 // The settings, and their type in lower case. Nothing where positions are not stretched.
 struct RopeScaling {
   std::string type;
-  JsonObject settings;
-
-  // "config.json: rope_scaling: type "x" is not supported (known: ...)".
-  Error Unsupported(std::string_view known) const;
+  RopeSettings settings;
 };
 Result<std::optional<RopeScaling>> ReadRopeScaling(const JsonObject& config);
 
@@ -56,7 +63,8 @@ Status AddRopeScaling(const JsonObject& config, const HfShape& shape, int64_t n_
 
 // Writes the original context and what the type "longrope" needs: two lists of factors, by which
 // frequencies are divided up to that context and beyond it. A class that knows no other type calls
-// it whether it is there or not.
+// it whether it is there or not. kCorrupt for a "factor" that is not the context over the original
+// one, of which versions of transformers take one or the other.
 Status AddLongRope(const JsonObject& config, const HfShape& shape, int64_t n_rot, Parameters& out);
 
 // Writes what YaRN needs apart from the factor on cosine and sine.
@@ -69,12 +77,14 @@ double YarnAmplitude(double factor, double multiplier);
 // Writes the base of classes that know only the type "dynamic" with a factor alpha, which makes the
 // base alpha^(d / (d - 2)) times larger: the slowest of the d / 2 pairs rotates alpha times slower.
 // Source: the definition of Hunyuan in transformers.
+inline constexpr std::string_view kAlphaNames[] = {"alpha"};
 Status AddBaseWithAlpha(const JsonObject& config, const HfShape& shape, Parameters& out);
 
 // The divisors of the frequencies base^(-2i / head_dim) that Llama 3.1 uses: 1 for wavelengths up
 // to original / high_freq_factor, `factor` from original / low_freq_factor on, and a blend in
-// between. [head_dim / 2]. Source: the Llama 3.1 model definition.
-Result<std::vector<float>> Llama3Factors(const RopeScaling& scaling, const JsonObject& config,
-                                         float base, int64_t head_dim);
+// between. [head_dim / 2]. `context` is the original one where no setting says it. Source: the
+// Llama 3.1 model definition.
+Result<std::vector<float>> Llama3Factors(const RopeSettings& settings, int64_t context, float base,
+                                         int64_t head_dim);
 
 }  // namespace kvant::arch

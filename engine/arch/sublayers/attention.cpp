@@ -10,6 +10,7 @@
 #include "cpu/kernels/matmul.h"
 #include "engine/arch/spec.h"
 #include "engine/arch/sublayer_builder.h"
+#include "engine/arch/sublayers/key_offset.h"
 #include "engine/graph/activations.h"
 #include "engine/graph/attention/attention_shape.h"
 #include "engine/graph/matmul/gate_nodes.h"
@@ -146,10 +147,32 @@ graph::AttentionShape ShapeOf(const Attention& attention) {
   return shape;
 }
 
+// The vector that keys can be stored without (key_offset.h); empty where they have no bias, where
+// something comes between the bias and the cache that is not a rotation, and where scores are not
+// only compared with each other.
+std::vector<float> KeyOffsetOf(const Attention& attention, const graph::AttentionShape& shape,
+                               std::span<const MatMulOperand> qkv, SublayerBuilder& builder) {
+  const bool plain = !attention.keys_of.has_value() && !attention.gated && attention.clamp == 0 &&
+                     attention.score_cap == 0 && attention.sinks == Sinks::kNone &&
+                     !shape.sees_all && !HasHeadNorms(attention, builder);
+  const int64_t begin = shape.key_column();
+  const int64_t columns = shape.kv_heads * shape.k_dim;
+  for (const MatMulOperand& operand : qkv) {
+    const int64_t end = operand.out_col + std::ssize(operand.bias);
+    if (!plain || operand.out_col > begin || end < begin + columns) continue;
+    const auto bias =
+        std::span(operand.bias)
+            .subspan(static_cast<size_t>(begin - operand.out_col), static_cast<size_t>(columns));
+    const bool turns = attention.rope != Attention::kNoRope;
+    return MeanOfRotated(bias, shape.k_dim, turns ? &builder.rope(attention.rope) : nullptr);
+  }
+  return {};
+}
+
 // The keys and values that the queries of `qkv` meet: another layer's, or the ones in `qkv`, in a
 // cache layer of their own.
 StoredKeys KeysFor(const Attention& attention, const graph::AttentionShape& shape,
-                   graph::ValueId qkv, SublayerBuilder& builder) {
+                   std::vector<float> key_offset, graph::ValueId qkv, SublayerBuilder& builder) {
   std::vector<StoredKeys>& keys = builder.shared().keys;
   if (attention.keys_of.has_value()) {
     StoredKeys stored = keys[*attention.keys_of];
@@ -160,6 +183,7 @@ StoredKeys KeysFor(const Attention& attention, const graph::AttentionShape& shap
   StoredKeys& stored = keys[builder.layer()];
   graph::CacheLayer layer = {shape.window, shape.kv_heads, shape.k_dim,
                              shape.v_dim,  rope,           shape.window_kind};
+  layer.key_offset = std::move(key_offset);
   if (shape.sees_all) {
     // The layers of an encoder have no use for each other's keys.
     layer.keeps = graph::Keeps::kEncoder;
@@ -230,6 +254,7 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
   }
   const int64_t columns = keys_of.has_value() ? shape.key_column() : shape.qkv_columns();
   const graph::ValueId qkv = plan.NewFloats(builder.Name("qkv"), RowSpace::kPass, columns);
+  const std::vector<float> key_offset = KeyOffsetOf(*this, shape, qkv_operands, builder);
   const Gates gates = gated ? AddGates(*this, builder) : Gates{qkv, graph::kNoValue};
   plan.AddMatMul(RowSpace::kPass, builder.Name("qkv"), std::move(qkv_operands), normed,
                  gates.with_queries, cpu::Store::kSet);
@@ -241,9 +266,10 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
   if (clamp > 0) {
     plan.Add(RowSpace::kPass, graph::MakeClamp(builder.Name("qkv.clamp"), clamp, qkv, columns));
   }
-  const StoredKeys stored = KeysFor(*this, shape, qkv, builder);
+  const StoredKeys stored = KeysFor(*this, shape, key_offset, qkv, builder);
   const int cache_id = stored.cache_id;
   KVANT_ASSIGN(graph::HeadChanges changes, AddHeadChanges(*this, shape, qkv, builder));
+  changes.key_offset = key_offset;
   plan.Add(RowSpace::kPass,
            graph::MakeRopeAndStore(plan.kernels(), cache_id, shape, std::move(changes), qkv));
 
@@ -390,6 +416,16 @@ Result<float> ReadMaxAlibiBias(const Metadata& metadata, float otherwise) {
   KVANT_ASSIGN(const auto given, metadata.file().GetF32(metadata.Key(kKey)));
   if (given == 0.0f) return 0.0f;
   return metadata.PositiveOr(kKey, otherwise);
+}
+
+Result<graph::QueryTemperature> ReadTemperature(const Metadata& metadata, const char* length_key) {
+  graph::QueryTemperature temperature;
+  KVANT_ASSIGN(const auto given, metadata.file().GetF32(metadata.Key(kTemperatureScaleKey)));
+  if (given.value_or(0) == 0) return temperature;
+  KVANT_ASSIGN(temperature.scale, metadata.Positive(kTemperatureScaleKey));
+  KVANT_ASSIGN(const int64_t length, metadata.Count(length_key, kContextMax));
+  temperature.length = static_cast<float>(length);
+  return temperature;
 }
 
 void ScaleByWidth(const Metadata& metadata, size_t layers, int64_t dim,

@@ -121,6 +121,11 @@ Result<std::vector<std::optional<Attention>>> ReadSomeAttentions(const Metadata&
 // by every second slope of the power of two above.
 std::vector<float> AlibiSlopes(int64_t heads, float max_bias);
 
+// The temperature of queries by attention.temperature_scale, where 0 means none, and by the key of
+// its length.
+inline constexpr const char* kTemperatureScaleKey = "attention.temperature_scale";
+Result<graph::QueryTemperature> ReadTemperature(const Metadata& metadata, const char* length_key);
+
 // The key attention.max_alibi_bias, 0 for a model without ALiBi; `otherwise` where it is absent.
 Result<float> ReadMaxAlibiBias(const Metadata& metadata, float otherwise);
 

@@ -150,6 +150,10 @@ Result<std::vector<bool>> ReadAttentionInterval(const Metadata& metadata, size_t
     attention[i] = (static_cast<int64_t>(i) + 1) % interval == 0;
   }
   KVANT_ASSIGN(const auto recurrent, metadata.FlagPerLayer("attention.recurrent_layers", layers));
+  if (!recurrent.has_value() && metadata.Has("attention.recurrent_layers")) {
+    return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected {} booleans, found a number",
+                     metadata.file().path(), metadata.Key("attention.recurrent_layers"), layers);
+  }
   if (!recurrent.has_value()) return attention;
   for (size_t i = 0; i < layers; ++i) {
     if (metadata.Has("full_attention_interval") && attention[i] == (*recurrent)[i]) {

@@ -124,6 +124,14 @@ Status RefuseSingleExperts(const Metadata& metadata, const std::string& prefix) 
                    metadata.file().path(), name, prefix);
 }
 
+// A layer with experts must have its number in an array.
+Status NeedNumber(const Metadata& metadata, const char* key, int64_t number, size_t layer) {
+  if (number > 0) return {};
+  return MakeError(ErrorCode::kCorrupt,
+                   "{}: key {}: layer {}, which has experts: expected at least 1, found 0",
+                   metadata.file().path(), metadata.Key(key), layer);
+}
+
 // Columns that the experts of a layer read and write.
 int64_t ExpertDim(const Experts& spec, const SublayerBuilder& builder) {
   return spec.latent > 0 ? spec.latent : builder.dim();
@@ -410,14 +418,12 @@ Result<std::vector<std::optional<Experts>>> ReadExperts(const Metadata& metadata
                      "{}: key {}: {} experts, but no layer has a router (ffn_gate_inp.weight)",
                      metadata.file().path(), metadata.Key("expert_count"), experts);
   }
+  // Arrays have zeros for layers without experts.
+  const char* width_key = metadata.Has("expert_feed_forward_length") ? "expert_feed_forward_length"
+                                                                     : "feed_forward_length";
   KVANT_ASSIGN(const auto used,
-               metadata.CountPerLayer("expert_used_count", layers, kExpertsUsedMax, {}));
-  std::vector<int64_t> widths;
-  if (!metadata.Has("expert_feed_forward_length")) {
-    KVANT_ASSIGN(widths, metadata.CountPerLayer("feed_forward_length", layers, kDimMax, {}));
-  }
-  KVANT_ASSIGN(widths, metadata.CountPerLayer("expert_feed_forward_length", layers, kDimMax,
-                                              std::move(widths)));
+               metadata.CountOrNonePerLayer("expert_used_count", layers, kExpertsUsedMax));
+  KVANT_ASSIGN(const auto widths, metadata.CountOrNonePerLayer(width_key, layers, kDimMax));
   int64_t latent = 0;
   if (traits.kind == ExpertKind::kPlain) {
     KVANT_ASSIGN(latent, metadata.CountOr("moe_latent_size", kDimMax, 0));
@@ -425,6 +431,8 @@ Result<std::vector<std::optional<Experts>>> ReadExperts(const Metadata& metadata
   for (size_t i = 0; i < layers; ++i) {
     if (!has_router(i)) continue;
     KVANT_TRY(RefuseSingleExperts(metadata, prefix(i)));
+    KVANT_TRY(NeedNumber(metadata, "expert_used_count", used[i], i));
+    KVANT_TRY(NeedNumber(metadata, width_key, widths[i], i));
     Experts& layer = list[i].emplace();
     KVANT_ASSIGN(layer.routing, ReadRouting(metadata, traits, experts, used[i]));
     layer.width = widths[i];

@@ -143,6 +143,8 @@ Result<graph::RopeSpec> ReadLatentRope(const Metadata& metadata, cpu::RopeStyle 
   if (type.value_or("") != "yarn") return rope;
   KVANT_ASSIGN(const float factor, metadata.Positive("rope.scaling.factor"));
   KVANT_ASSIGN(rope.amplitude, metadata.PositiveOr("rope.scaling.attn_factor", 1.0f));
+  KVANT_ASSIGN(const float given, metadata.PositiveOr(kYarnAmplitudeKey, 1.0f));
+  rope.amplitude *= given;
   if (!metadata.Has("rope.scaling.yarn_log_multiplier") || factor <= 1) return rope;
   KVANT_ASSIGN(const float multiplier, metadata.Positive("rope.scaling.yarn_log_multiplier"));
   const float magnitude = 1.0f + multiplier * std::log(factor);
@@ -184,7 +186,8 @@ Status LatentAttention::AddNodes(SublayerBuilder& builder) const {
                                                    .queries = made.queries,
                                                    .kv = made.kv,
                                                    .absorbed = absorbed,
-                                                   .nope_records = nope_records}));
+                                                   .nope_records = nope_records,
+                                                   .temperature = temperature}));
   plan.Add(RowSpace::kPass,
            graph::MakeHeadMatMul(plan.kernels(), plan.float_gemm(), builder.Name("absorb"), sizes,
                                  matrices.absorb, made.queries, nope_records, absorbed));

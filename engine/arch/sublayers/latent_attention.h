@@ -19,6 +19,7 @@
 #include "base/result.h"
 #include "cpu/kernels/rope.h"
 #include "engine/arch/metadata.h"
+#include "engine/graph/attention/attention_nodes.h"
 #include "engine/graph/attention/attention_shape.h"
 #include "engine/graph/rowwise/rope.h"
 
@@ -33,6 +34,7 @@ struct LatentAttention {
   size_t rope = 0;     // index into ModelSpec::ropes
   float scale = 0;     // of the products of queries and keys
   float epsilon = 0;   // of the inner norms
+  graph::QueryTemperature temperature = {};
 
   Status AddNodes(SublayerBuilder& builder) const;
 };

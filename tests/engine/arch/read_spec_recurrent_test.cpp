@@ -123,12 +123,16 @@ TEST(ReadSpec, HeadsAndShiftsOfRwkvAreChecked) {
   const auto message = [](const std::string& family, const std::string& key, uint32_t value) {
     return SpecMessage(
         [=](GgufWriter& writer) {
-          const std::pair<const char*, uint32_t> sizes[] = {
-              {"wkv.head_size", 16},           {"time_mix_extra_dim", 8},
-              {"time_decay_extra_dim", 8},     {"attention.decay_lora_rank", 8},
-              {"attention.iclr_lora_rank", 8}, {"attention.value_residual_mix_lora_rank", 8},
-              {"attention.gate_lora_rank", 8}, {"rescale_every_n_layers", 1},
-              {"token_shift_count", 2}};
+          using Sizes = std::vector<std::pair<const char*, uint32_t>>;
+          Sizes sizes = {{"wkv.head_size", 16}, {"token_shift_count", 2}};
+          const Sizes own = family == "rwkv6" ? Sizes{{"time_mix_extra_dim", 8},
+                                                      {"time_decay_extra_dim", 8},
+                                                      {"rescale_every_n_layers", 1}}
+                                              : Sizes{{"attention.decay_lora_rank", 8},
+                                                      {"attention.iclr_lora_rank", 8},
+                                                      {"attention.value_residual_mix_lora_rank", 8},
+                                                      {"attention.gate_lora_rank", 8}};
+          sizes.insert(sizes.end(), own.begin(), own.end());
           writer.AddF32(family + ".attention.layer_norm_epsilon", 1e-5f);
           for (const auto& [name, size] : sizes) {
             const uint32_t number = name == key ? value : size;

@@ -32,6 +32,31 @@ TEST(ReadSpec, DefaultsFollowFromTheDimensions) {
   EXPECT_EQ(spec->ropes[0].base, 10000.0f);
 }
 
+// Converters write an id that a model does not have, -1, as 32 bits.
+TEST(ReadSpec, MinusOneIsNoFirstToken) {
+  for (const uint32_t id : {7u, 0xFFFFFFFFu}) {
+    auto spec = ReadSpecOf(
+        [&](GgufWriter& writer) {
+          writer.AddU32("t5.decoder_start_token_id", id);
+          writer.AddU32("t5.attention.relative_buckets_count", 8);
+          writer.AddU32("t5.vocab_size", 40);
+          writer.AddU32("t5.attention.key_length", 16);
+          writer.AddU32("t5.attention.value_length", 16);
+        },
+        "t5");
+    ASSERT_TRUE(spec.ok()) << spec.error().message;
+    EXPECT_EQ(spec->encoder->first_token, id == 7 ? std::optional<int64_t>(7) : std::nullopt);
+  }
+}
+
+TEST(ReadSpec, RotationsOfActivationsAreRefused) {
+  EXPECT_EQ(SpecMessage([](GgufWriter&) {}), "accepted");
+  EXPECT_THAT(SpecMessage([](GgufWriter& writer) { writer.AddU32("prism.hadamard.block", 128); }),
+              testing::AllOf(HasSubstr("prism.hadamard.block"),
+                             HasSubstr("a signed Walsh-Hadamard transform of activations, which "
+                                       "is not computed here")));
+}
+
 TEST(ReadSpec, HeadsMayDifferPerLayer) {
   auto spec = ReadSpecOf([](GgufWriter& writer) {
     writer.Remove("llama.attention.head_count_kv");

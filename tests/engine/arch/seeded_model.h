@@ -86,8 +86,10 @@ class SeededModel {
     for (const auto& row : json_["tensors"])
       folder_.weights[rename(row["name"])] = SeededWeights(row);
     for (const auto& [name, weights] : extra) folder_.weights[name] = weights;
+    if (change_weights) change_weights(folder_.weights);
     for (const auto& token : added_tokens) folder_.tokenizer["added_tokens"].push_back(token);
     folder_.Write();
+    if (!config_text.empty()) folder_.WriteText("config.json", config_text);
     if (!generation.is_null()) folder_.WriteJson("generation_config.json", generation);
     if (!vocabulary_file.empty()) folder_.WriteText(vocabulary_file, "pieces");
     const std::string output = folder_ / "out.gguf";
@@ -108,6 +110,12 @@ class SeededModel {
 
   // Further tokens of the folder's tokenizer.json.
   std::vector<nlohmann::json> added_tokens;
+
+  // Changes the folder's tensors. Empty: nothing does.
+  std::function<void(std::map<std::string, HfWeights>&)> change_weights;
+
+  // The text of config.json; "": that of `config`.
+  std::string config_text;
 
   // Further tensors of the folder.
   std::map<std::string, HfWeights> extra;

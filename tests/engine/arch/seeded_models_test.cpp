@@ -415,7 +415,7 @@ INSTANTIATE_TEST_SUITE_P(
         SeededSetting{"nemotron_h", "/mlp_hidden_act", "silu", "relu2"},
         SeededSetting{"nemotron_h_moe", "/moe_latent_size", 16, "fc1_latent_proj"},
         SeededSetting{"nemotron_h_moe-latent", "/moe_latent_size", nullptr, "has shape [24, 20]"},
-        SeededSetting{"granitehybrid", "/layer_types/0", "conv", "attention or mamba"},
+        SeededSetting{"granitehybrid", "/layer_types/0", "conv", "linear_attention for"},
         SeededSetting{"granitehybrid", "/position_embedding_type", "alibi", "rope or nope"},
         SeededSetting{"qwen3next", "/linear_num_value_heads", 3, "a multiple of 2"},
         SeededSetting{"qwen3next", "/linear_num_value_heads", 6, "has shape"},

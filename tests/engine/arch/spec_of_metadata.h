@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "engine/arch/spec.h"
@@ -17,7 +18,8 @@ using formats::GgufWriter;
 
 // The metadata of a small model, changed by `change`, read from a file without tensors.
 inline Result<arch::ModelSpec> ReadSpecOf(const std::function<void(GgufWriter&)>& change,
-                                          const std::string& family = "llama") {
+                                          const std::string& family = "llama",
+                                          const std::vector<std::string>& ignored_keys = {}) {
   GgufWriter writer;
   writer.AddString("general.architecture", family);
   writer.AddU32(family + ".context_length", 256);
@@ -34,7 +36,7 @@ inline Result<arch::ModelSpec> ReadSpecOf(const std::function<void(GgufWriter&)>
   auto file = formats::GgufFile::Open(path);
   std::filesystem::remove(path);
   if (!file.ok()) return file.error();
-  return arch::ReadSpec(*file);
+  return arch::ReadSpec(*file, ignored_keys);
 }
 
 inline const arch::Attention& AttentionOf(const arch::ModelSpec& spec, size_t layer) {

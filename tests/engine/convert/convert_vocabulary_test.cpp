@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "base/log.h"
 #include "engine/convert/pre_tokenizer_name.h"
 #include "engine/convert/special_tokens.h"
 #include "engine/convert/vocabulary.h"
@@ -267,6 +268,25 @@ TEST_F(UnigramFolder, IsReadFromSentencePiecesFile) {
                                  Type::kControl));
   // A hundred such tokens, which T5 has unless its settings say otherwise, do not fit here.
   EXPECT_EQ(Read({{"tokenizer_class", "T5Tokenizer"}})->tokens[kPieces], "[PAD500]");
+}
+
+// SentencePiece does not know tokens that were added to its pieces: they are cut out of texts, and
+// out of texts as they are.
+TEST_F(UnigramFolder, AddedTokensAreCutOut) {
+  AddPieces("spiece.model");
+  folder_.tokenizer["added_tokens"].push_back(
+      {{"id", kPieces + 3}, {"content", "new one"}, {"special", false}, {"lstrip", true}});
+  folder_.WriteJson("tokenizer.json", folder_.tokenizer);
+  std::vector<std::string> lines;
+  SetLogSink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  const auto vocabulary = Read({{"extra_ids", 3}});
+  SetLogSink(nullptr);
+  ASSERT_TRUE(vocabulary.ok()) << vocabulary.error().message;
+  const convert::AddedTokenFlags& flags = vocabulary->flags.at(kPieces + 3);
+  EXPECT_TRUE(flags.cut_out && flags.strip_left);
+  EXPECT_FALSE(flags.normalized || flags.strip_right || flags.single_word);
+  EXPECT_FALSE(vocabulary->flags.at(kPieces + 4).cut_out);
+  EXPECT_THAT(lines, ElementsAre(HasSubstr("looked for in texts before they are normalized")));
 }
 
 TEST_F(UnigramFolder, MayHaveTheOrderOfFairseq) {

@@ -1,5 +1,6 @@
 // Vocabularies of characters, gemma4's and unigram, against Hugging Face's tokenizers (see
 // tests/reference/make_character_tokenizer_cases.py), and what files may say of them.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -177,20 +178,31 @@ TEST(EndTokens, SomeNamesEndNothingBesideOthers) {
   const TestTokenizer own = MakeTokenizer(
       Named({"<|end|>", "<|return|>", "<|call|>"}).U32("tokenizer.ggml.eos_token_id", 0));
   EXPECT_TRUE(own->is_end_of_generation(0));
+  const TestTokenizer listed = MakeTokenizer(
+      Named({"<|end|>", "<|return|>", "<|call|>"})
+          .Numbers<int32_t>("tokenizer.ggml.eos_token_ids", formats::GgufType::kInt32, {0}));
+  EXPECT_TRUE(listed->is_end_of_generation(0));
 }
 
-TEST(SuppressedTokens, AreReadAndChecked) {
-  constexpr const char* kKey = "tokenizer.ggml.suppress_tokens";
-  const TestTokenizer tokenizer = MakeTokenizer(
-      Named({"a", "b", "c"}).Numbers<int32_t>(kKey, formats::GgufType::kInt32, {2, 0}));
-  ASSERT_TRUE(tokenizer.result.ok()) << tokenizer.result.error().message;
-  EXPECT_EQ(tokenizer->special().suppressed, (Ids{2, 0}));
-  const TestTokenizer beyond =
-      MakeTokenizer(Named({"a", "b", "c"}).Numbers<int32_t>(kKey, formats::GgufType::kInt32, {3}));
-  ASSERT_FALSE(beyond.result.ok());
-  EXPECT_EQ(beyond.result.error().message,
-            "test.gguf: tokenizer.ggml.suppress_tokens[0] is 3, but the vocabulary has 3 tokens");
-  EXPECT_FALSE(MakeTokenizer(Named({"a"}).U32(kKey, 0)).result.ok());
+TEST(ListsOfTokens, AreReadAndChecked) {
+  struct ListKey {
+    const char* key;
+    std::vector<TokenId> SpecialTokens::*ids;
+  };
+  for (const ListKey& list :
+       {ListKey{"tokenizer.ggml.suppress_tokens", &SpecialTokens::suppressed},
+        ListKey{"tokenizer.ggml.eos_token_ids", &SpecialTokens::end_of_generation}}) {
+    const TestTokenizer tokenizer = MakeTokenizer(
+        Named({"a", "b", "c"}).Numbers<int32_t>(list.key, formats::GgufType::kInt32, {2, 0}));
+    ASSERT_TRUE(tokenizer.result.ok()) << tokenizer.result.error().message;
+    EXPECT_THAT(tokenizer->special().*list.ids, ::testing::UnorderedElementsAre(0, 2));
+    const TestTokenizer beyond = MakeTokenizer(
+        Named({"a", "b", "c"}).Numbers<int32_t>(list.key, formats::GgufType::kInt32, {3}));
+    ASSERT_FALSE(beyond.result.ok());
+    EXPECT_EQ(beyond.result.error().message,
+              std::string("test.gguf: ") + list.key + "[0] is 3, but the vocabulary has 3 tokens");
+    EXPECT_FALSE(MakeTokenizer(Named({"a"}).U32(list.key, 0)).result.ok());
+  }
 }
 
 }  // namespace

@@ -5,7 +5,9 @@
 
 #include <functional>
 #include <limits>
+#include <optional>
 
+#include "base/log.h"
 #include "formats/gguf.h"
 #include "tests/engine/tokenizer/vocabulary_file.h"
 
@@ -18,7 +20,17 @@ using test::TestTokenizer;
 using test::VocabularyFile;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Not;
+
+// Collects the warnings of the library.
+struct Warnings {
+  Warnings() {
+    SetLogSink([this](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  }
+  ~Warnings() { SetLogSink({}); }
+  std::vector<std::string> lines;
+};
 
 VocabularyFile Spm() {
   return VocabularyFile("llama")
@@ -122,7 +134,9 @@ INSTANTIATE_TEST_SUITE_P(
              ErrorCode::kCorrupt, "tokenizer.ggml.tokens[4]"},
         Case{"bos_beyond", [] { return Spm().U32("tokenizer.ggml.bos_token_id", 5); },
              ErrorCode::kCorrupt, "tokenizer.ggml.bos_token_id"},
-        Case{"eos_beyond", [] { return Spm().U32("tokenizer.ggml.eos_token_id", 0xFFFFFFFF); },
+        Case{"eos_beyond", [] { return Spm().U32("tokenizer.ggml.eos_token_id", 0xFFFFFFFE); },
+             ErrorCode::kCorrupt, "tokenizer.ggml.eos_token_id"},
+        Case{"eos_below", [] { return Spm().I32("tokenizer.ggml.eos_token_id", -2); },
              ErrorCode::kCorrupt, "tokenizer.ggml.eos_token_id"},
         Case{"unknown_beyond", [] { return Bpe().U32("tokenizer.ggml.unknown_token_id", 3); },
              ErrorCode::kCorrupt, "tokenizer.ggml.unknown_token_id"},
@@ -212,6 +226,89 @@ TEST(Metadata, NamedEndOfTurnTokensEndGeneration) {
   const TestTokenizer named = MakeTokenizer(
       Bpe().U32("tokenizer.ggml.eos_token_id", 2).U32("tokenizer.ggml.eot_token_id", 0));
   EXPECT_EQ(named->special().end_of_generation, (std::vector<TokenId>{0, 2}));
+}
+
+// Converters write ids that a model does not have, -1, as 32 bits without or with a sign.
+TEST(Metadata, MinusOneMeansNoToken) {
+  for (const char* id : {"bos", "eos", "eot", "eom", "unknown", "seperator", "padding", "mask",
+                         "cls", "fim_pad", "fim_rep", "fim_sep"}) {
+    for (const bool has_sign : {false, true}) {
+      const std::string key = "tokenizer.ggml." + std::string(id) + "_token_id";
+      VocabularyFile file = Spm();
+      has_sign ? file.I32(key, -1) : file.U32(key, 0xFFFFFFFF);
+      std::vector<std::string> lines;
+      SetLogSink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+      const TestTokenizer tokenizer = MakeTokenizer(file);
+      SetLogSink(nullptr);
+      ASSERT_TRUE(tokenizer.result.ok()) << tokenizer.result.error().message;
+      EXPECT_THAT(lines, testing::ElementsAre("test.gguf: " + key +
+                                              " is -1: the vocabulary has no such token"));
+      const SpecialTokens& special = tokenizer->special();
+      // The kind's own ids hold where the file says nothing, and not where it says that there is
+      // none.
+      const std::string name = id;
+      EXPECT_EQ(special.bos.has_value(), name != "bos") << name;
+      EXPECT_EQ(special.unk.has_value(), name != "unknown") << name;
+      EXPECT_EQ(special.eos.has_value(), name != "eos") << name;
+      EXPECT_EQ(special.pad.has_value(), false) << name;
+      const auto ids = tokenizer.Encode("a", {.add_special = true});
+      EXPECT_EQ(ids.front() == 1, name != "bos") << name;
+    }
+  }
+}
+
+// As in Qwen 2.5, where "</s>" is an ordinary piece, and Gemma, where it is a user-defined one.
+TEST(Metadata, NamesDoNotChangeTypesThatAFileGives) {
+  for (const int32_t type : {test::kNormal, test::kUserDefined}) {
+    const auto vocabulary = VocabularyFile("gpt2")
+                                .String("tokenizer.ggml.pre", "gpt-2")
+                                .Tokens({"<", "/", "s", ">", "</", "s>", "</s>", "<|im_end|>"})
+                                .Types({1, 1, 1, 1, 1, 1, type, 3})
+                                .Merges({"< /", "s >", "</ s>"})
+                                .U32("tokenizer.ggml.eos_token_id", 7);
+    Warnings warnings;
+    const TestTokenizer tokenizer = MakeTokenizer(vocabulary);
+    EXPECT_THAT(warnings.lines, IsEmpty());
+    EXPECT_FALSE(tokenizer->is_control(6));
+    EXPECT_EQ(tokenizer->special().end_of_generation, std::vector<TokenId>{7});
+    const std::vector<TokenId> cut_into_words = {4, 2, 3, 0};
+    const std::vector<TokenId> cut_out = {6, 0};
+    EXPECT_EQ(tokenizer.Encode("</s><"), type == test::kNormal ? cut_into_words : cut_out);
+  }
+}
+
+// Published files have ends of turns as user-defined tokens, and no keys for them.
+TEST(Metadata, NamesInTheChatTemplateEndGeneration) {
+  const auto with = [](const char* chat) {
+    return MakeTokenizer(VocabularyFile("gpt2")
+                             .String("tokenizer.ggml.pre", "gpt-2")
+                             .String("tokenizer.chat_template", chat)
+                             .Tokens({"a", "<|im_end|>", "<end_of_turn>", "<s>"})
+                             .Types({1, 4, 4, 3})
+                             .Merges({}));
+  };
+  const TestTokenizer chat = with("{{ messages[0].content }}<|im_end|>");
+  EXPECT_EQ(chat->special().end_of_generation, std::vector<TokenId>{1});
+  EXPECT_EQ(chat->special().eot, 1);
+  EXPECT_FALSE(chat->is_control(1));
+  EXPECT_THAT(with("{{ messages[0].content }}")->special().end_of_generation, IsEmpty());
+}
+
+TEST(Metadata, NfcIsWhatTheFileSays) {
+  const auto ids = [](const char* pre, std::optional<bool> nfc) {
+    VocabularyFile file = VocabularyFile("gpt2")
+                              .String("tokenizer.ggml.pre", pre)
+                              .Tokens({"e", "Ì", "ģ", "Ã", "©"})
+                              .Merges({});
+    if (nfc.has_value()) file.Bool("tokenizer.ggml.normalizer.nfc", *nfc);
+    return MakeTokenizer(file).Encode("e\u0301");
+  };
+  const std::vector<TokenId> as_it_is = {0, 1, 2};
+  const std::vector<TokenId> composed = {3, 4};
+  EXPECT_EQ(ids("gpt-2", std::nullopt), as_it_is);
+  EXPECT_EQ(ids("gpt-2", true), composed);
+  EXPECT_EQ(ids("qwen2", std::nullopt), composed);
+  EXPECT_EQ(ids("qwen2", false), as_it_is);
 }
 
 TEST(Metadata, PreOverrideIsForByteLevelBpeOnly) {

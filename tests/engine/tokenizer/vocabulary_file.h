@@ -29,6 +29,9 @@ class VocabularyFile {
   VocabularyFile& U32(std::string_view key, uint32_t value) {
     return Add(key, U32Entry(key, value));
   }
+  VocabularyFile& I32(std::string_view key, int32_t value) {
+    return Add(key, Key(key, formats::GgufType::kInt32).Number(value));
+  }
   VocabularyFile& Bool(std::string_view key, bool value) {
     return Add(key, Key(key, formats::GgufType::kBool).Number(static_cast<uint8_t>(value)));
   }
