@@ -62,7 +62,7 @@ def full_log(log):
     with open(log, encoding="utf-8", errors="replace") as file:
         text = file.read()
     preset = os.path.basename(log)[:-4]
-    preset = "release" if preset in ("scalar", "avx2", "avxvnni") else preset
+    preset = "release" if preset in ("real", "scalar", "avx2", "avxvnni") else preset
     kept = "build/%s/Testing/Temporary/LastTest.log" % preset
     if ENTRIES.search(text) and os.path.exists(kept):
         with open(kept, encoding="utf-8", errors="replace") as file:

@@ -18,19 +18,25 @@ EVERYTHING = ("CMakeLists.txt", "CMakePresets.json", "cmake/*", "base/*", "tests
               "tests/list_suites.cmake", "tests/test_main.cpp")
 # Files whose change may break what is installed, packaged, or called from C, Python or a shell.
 PROGRAMS = ("tools/*", "include/*", "engine/capi/*", "python/*", "cmake/*", "CMakeLists.txt",
-            "examples/*", "tests/capi/*", "tests/cli/*", "tests/install/*", "tests/python/*", "dev",
-            "models/*.gguf")
+            "examples/*", "tests/capi/*", "tests/cli/*", "tests/install/*", "tests/models/*",
+            "tests/python/*", "dev", "models/*.gguf", "models/fetch.py", "models/real.json")
 # The readers that each fuzz target feeds.
 FUZZ = {
+    "ctranslate2": ("formats/ctranslate2.*", "formats/byte_cursor.h"),
     "front_matter": ("engine/convert/front_matter.*", "engine/tokenizer/unicode.*"),
+    "grammar": ("engine/grammar/*",),
     "gguf": ("formats/gguf*", "formats/unpack_interleaved.*"),
+    "http_head": ("tools/serve/http/http_head.*", "tools/serve/http/chunked_body.*"),
     "imatrix": ("formats/imatrix.*",),
     "jinja": ("engine/jinja/*",),
+    "json_schema": ("engine/grammar/*",),
     "npy": ("formats/npy.*",),
+    "request": ("tools/serve/request/*", "tools/options/json.*", "formats/json.*"),
     "safetensors": ("formats/safetensors.*", "formats/json.*"),
     "session": ("engine/kv/session_*",),
     "spec": ("engine/arch/*",),
     "tokenizer": ("engine/tokenizer/*",),
+    "tool_answer": ("engine/text/calls/*", "engine/text/reasoning_text.cpp"),
     "tokenizer_json": ("engine/convert/vocabulary*", "formats/sentencepiece.*", "formats/json.*"),
 }
 # One quick suite of each room that runs whatever was changed.
@@ -39,7 +45,7 @@ SMOKE = {
     "cuda": "CudaDevice", "tools": "RunProgram",
     "engine/arch": "Gguf/RandomLlamas", "engine/capi": "CApiBorder",
     "engine/convert": "ConvertFolder", "engine/evaluate": "Perplexity",
-    "engine/generate": "Generator", "engine/graph": "PlanOfAModel", "engine/kv": "KvCache",
+    "engine/generate": "Generator", "engine/grammar": "Grammar", "engine/graph": "PlanOfAModel", "engine/kv": "KvCache",
     "engine/quantize": "Recipe", "engine/run": "Session", "engine/text": "ChatTemplate",
     "engine/tokenizer": "Bpe",
 }

@@ -25,12 +25,17 @@ inline const std::map<std::string, std::set<std::string>> kRooms = {
 // engine/ from the bottom up. A file belongs to the line with the longest beginning of its path in
 // common, and includes files of its own line and of lines above it here, never of lines below.
 inline const std::vector<std::string_view> kEngineOrder = {
-    "engine/limits.h",  "engine/option_field.h", "engine/kv/kv_type.", "engine/tokenizer/",
-    "engine/jinja/",    "engine/kv/accounting/", "engine/kv/policies", "engine/kv/stores/",
-    "engine/kv/",       "engine/graph/",
+    "engine/limits.h",       "engine/option_field.h",
+    "engine/kv/kv_type.",    "engine/grammar/",
+    "engine/tokenizer/",     "engine/jinja/",
+    "engine/kv/accounting/", "engine/kv/policies",
+    "engine/kv/stores/",     "engine/kv/",
+    "engine/graph/",
     "engine/arch/",  // sublayers/, families/ and hf/ are known to its lists, and know it
-    "engine/model/",    "engine/run/",           "engine/text/",       "engine/evaluate/",
-    "engine/generate/", "engine/convert/",       "engine/quantize/",   "engine/capi/",
+    "engine/model/",         "engine/run/",
+    "engine/text/",          "engine/evaluate/",
+    "engine/generate/",      "engine/convert/",
+    "engine/quantize/",      "engine/capi/",
 };
 
 // Folders of cpu/, and the other folders there that they may include. Files of cpu/ itself know

@@ -5,7 +5,8 @@
 
 A block of code of the language `console` is run: each line `$ COMMAND` with the lines behind it as the output (both streams), in a
 temporary folder that the blocks of a page share. A line `...` stands for any lines. `console fails` shows commands that end with an
-error, `console figures` numbers and instruction sets that differ from run to run. Of other commands the flags must be in the help, of programs in
+error, `console figures` numbers and instruction sets that differ from run to run, `console isas` what is printed with each instruction set, and
+`console fetched` runs where `./dev models` has fetched the models that it names. Of other commands the flags must be in the help, of programs in
 Python and C++ the syntax must be right. Prints a line for each page, and one for each problem; the exit code is 1 if there are any.
 """
 import argparse

@@ -1,4 +1,5 @@
 """What pages say of commands: blocks of a console are run, the flags of other commands are looked up in the help."""
+import json
 import os
 import re
 import shlex
@@ -10,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "cmake"))
 
 import help_text
 
+REAL_MODELS = Path(__file__).resolve().parents[2] / "models/real.json"
 SECONDS = 60  # that a command of a page may take
 SHELL = ("", "sh", "bash", "shell", "console")
 SEPARATORS = set("();<>|&")
@@ -42,7 +44,7 @@ class Help:
         if name == "./dev" and len(words) > 1:
             if re.match(r"[a-z]+$", words[1]) and words[1] not in self.dev:
                 return [f"./dev has no command '{words[1]}'"]
-            if words[1] not in ("run", "bench"):
+            if words[1] not in ("run", "bench") or words[1:3] == ["bench", "--real"]:
                 return []
         elif name != "kvant" and not name.endswith("release/kvant"):
             return []
@@ -125,25 +127,54 @@ def steps_of(block):
 
 
 def pattern_of(expected, any_figures):
-    """A regular expression for the output: the line `...` stands for any lines, with any_figures a number for any number
+    """A regular expression for the output: the line `...` stands for any lines, ` ...` at the end of a line for any rest of it; with any_figures a number for any number
     and an instruction set for any."""
     out = []
     for line in expected:
         if line.strip() == "...":
             out.append(r"(?:.*\n)*?")
             continue
-        text = re.escape(line.rstrip())
+        text, rest = re.escape(line.rstrip()), ""
+        if line.endswith(" ..."):
+            text, rest = re.escape(line[:-len(" ...")]), ".*"
         if any_figures:
             text = "@".join(NUMBER.sub(r"[\\d.]+", part) for part in ISAS.split(text)).replace("@", r"\w+")
             text = re.sub(r"(?:\\? )+", " +", text)
-        out.append(text + r"\n")
+        out.append(text + rest + r"\n")
     return re.compile("".join(out) + r"\n*\Z")
 
 
+def isas_of(program):
+    """The instruction sets that the program has for this machine."""
+    text = subprocess.run([program, "--version"], check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
+    listed = re.search(r"^instruction sets +(.*)$", text, re.MULTILINE)[1].split(", ")
+    return [isa for isa in listed if "(" not in isa]
+
+
+def lacks_models(block, program):
+    """Whether a block `console fetched` runs models that `./dev models` has not fetched into the folder beside the program's."""
+    fetched = Path(program).resolve().parents[1] / "models"
+    known = json.loads(REAL_MODELS.read_text(encoding="utf-8"))
+    words = {word for _, line in command_lines(block) for word in line.split()}
+    return "fetched" in block.info.split() and not all((fetched / name / f"{name}.gguf").exists() for name in words & set(known))
+
+
 def run_console(block, program, folder):
+    """(line, problem) of the steps of a block; a block `console isas` is run with each instruction set of the machine."""
+    if "isas" not in block.info.split():
+        yield from run_steps(block, program, folder, {})
+        return
+    for isa in isas_of(program):
+        for number, problem in run_steps(block, program, folder, {"KVANT_ISA": isa}):
+            yield number, f"{isa}: {problem}"
+
+
+def run_steps(block, program, folder, variables):
     """(line, problem) of the steps of a block, run one after the other in the folder; the block `console fails` shows errors."""
+    if lacks_models(block, program):
+        return
     fails, any_figures = block.shows_errors, "figures" in block.info.split()
-    environment = {"PATH": f"{Path(program).resolve().parent}:{os.environ['PATH']}", "HOME": str(folder), "TERM": "dumb", "LC_ALL": "C.UTF-8"}
+    environment = {"PATH": f"{Path(program).resolve().parent}:{os.environ['PATH']}", "HOME": str(folder), "TERM": "dumb", "LC_ALL": "C.UTF-8", **variables}
     if "LD_LIBRARY_PATH" in os.environ:
         environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
     for number, command, expected in steps_of(block):

@@ -14,9 +14,11 @@ import markdown
 
 PROGRAM = r"""#!/usr/bin/env bash
 case "$*" in
-  --help) printf 'kvant runs.\n\nUsage: kvant COMMAND\n\nCommands\n  run         Write a text\n  say         Say what is said\n' ;;
-  "run --help") printf 'Usage: kvant run MODEL\n\nWrites.\n\nPrompt\n  -p, --prompt TEXT           The prompt\n  -n, --predict N             Tokens\n' ;;
-  "say --help") printf 'Usage: kvant say WORD\n\nSays.\n' ;;
+  --help) printf 'kvant runs.\n\nUsage: kvant COMMAND\n\nCommands\n  run         Write a text\n  say         Say what is said\n\nEnvironment\n  KVANT_X     What to say\n' ;;
+  "run --help-all") printf 'Usage: kvant run MODEL\n\nWrites.\n\nPrompt\n  -p, --prompt TEXT           The prompt\n  -n, --predict N             Tokens\n' ;;
+  "say --help-all") printf 'Usage: kvant say WORD\n\nSays.\n' ;;
+  --version) printf 'kvant 1\ninstruction sets  a, b (not on this CPU), c\n' ;;
+  "say isa") echo "$KVANT_ISA" ;;
   "say two") echo one; echo two ;;
   "say time") echo "12.5 tokens/s   of  7" ;;
   "say error") echo "kvant: error: no" >&2; exit 1 ;;
@@ -133,10 +135,20 @@ class CheckDocs(unittest.TestCase):
         self.expect("First.\n\n" + "word " * 20 + "\n" + "word " * 20 + "end.\n", "docs/page.md:3: a sentence of 41 words, expected at most 40")
         self.expect("- One.\n- " + "word " * 41 + "\n", "docs/page.md:2: a sentence of 41 words")
 
+    def test_fetched_models_are_run_where_they_are(self):
+        page = "```console fetched\n$ kvant say two smollm2\none\n```\n"
+        self.write("docs/page.md", page)
+        self.assertEqual(self.check()[0], 0)
+        self.write("models/smollm2/smollm2.gguf", "")
+        self.expect(page, "docs/page.md:2: 'kvant say two smollm2'")
+
     def test_commands_whose_output_differs(self):
         self.expect("```console\n$ kvant say two\none\n```\n", "docs/page.md:2: 'kvant say two' prints other lines")
         self.expect("```console\n$ kvant say two\none\ntwo\nthree\n```\n", "prints other lines")
         self.expect("```console\n$ kvant say two\n...\nthree\n```\n", "prints other lines")
+        self.expect("```console\n$ kvant say time\n11.5 ...\n```\n", "prints other lines")
+        self.write("docs/page.md", "```console\n$ kvant say time\n12.5 ...\n```\n")
+        self.assertEqual(self.check()[0], 0)
         self.expect("```console\n$ kvant say time\n8 tokens/s of 19.25\n```\n", "prints other lines")
         self.expect("```console figures\n$ kvant say time\n8 tokens of 19.25\n```\n", "prints other lines")
 
@@ -144,6 +156,10 @@ class CheckDocs(unittest.TestCase):
         self.expect("```console\n$ kvant say error\nkvant: error: no\n```\n", "'kvant say error' ends with 1, expected 0")
         self.expect("```console fails\n$ kvant say two\none\ntwo\n```\n", "'kvant say two' ends with 0, expected an error")
         self.expect("```console\nkvant say two\n```\n", "a console begins with `$ COMMAND`")
+
+    def test_commands_with_each_instruction_set(self):
+        self.expect("```console isas\n$ kvant say isa\na\n```\n", "docs/page.md:2: c: 'kvant say isa' prints other lines")
+        self.expect("```console\n$ kvant say isa\na\n```\n", "docs/page.md:2: 'kvant say isa' prints other lines")
 
     def test_pages_share_no_files(self):
         self.expect("```console\n$ kvant say again\ntext\n```\n", "'kvant say again' ends with 1, expected 0")
@@ -173,6 +189,16 @@ class CheckDocs(unittest.TestCase):
         self.write("docs/commands.md", check_docs.commands_page(str(self.program)))
         code, out = self.check()
         self.assertEqual(code, 0, out)
+
+
+    def test_manual_pages(self):
+        script = Path(check_docs.__file__).resolve().parents[2] / "cmake" / "make_manual.py"
+        subprocess.run([sys.executable, str(script), str(self.program), str(self.root / "man")], check=True)
+        pages = {path.name: path.read_text(encoding="utf-8") for path in (self.root / "man").iterdir()}
+        self.assertEqual(set(pages), {"kvant.1", "kvant-run.1", "kvant-say.1"})
+        for name, text in pages.items():
+            self.assertEqual(text.count(".SH ENVIRONMENT\n.TP\n.B KVANT_X\nWhat to say\n.SH EXIT STATUS"), 1, name)
+        self.assertIn(".B \\-p, \\-\\-prompt TEXT", pages["kvant-run.1"])
 
 
 class Sentences(unittest.TestCase):

@@ -231,9 +231,9 @@ class TinyModelWriter {
     if (shape_.window > 0) writer_.AddU32(key("attention.sliding_window"), u32(shape_.window));
     if (shape_.pattern > 0) {
       writer_.AddU32(key("attention.sliding_window_pattern"), u32(shape_.pattern));
-      // Two rotary bases, so that it shows if a layer takes the other kind's.
+      // Two rotary bases, so that it shows if a layer takes the other kind's. Llama 4 has one.
       writer_.AddF32(key("rope.freq_base"), 30000.0f);
-      writer_.AddF32(key("rope.freq_base_swa"), 300.0f);
+      if (shape_.arch != "llama4") writer_.AddF32(key("rope.freq_base_swa"), 300.0f);
     }
     std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
     std::vector<int32_t> types = {2, 3, 3};

@@ -57,8 +57,9 @@ void CheckTensors(const GgufFile& file, std::span<const std::byte> bytes) {
     Require(file.FindTensor(tensor.name) == &tensor);
     Require(tensor.data >= bytes.data() && tensor.size_bytes <= bytes.size());
     Require(tensor.data <= bytes.data() + bytes.size() - tensor.size_bytes);
-    Require(static_cast<uint64_t>(tensor.data - bytes.data()) % file.alignment() == 0);
-    Require(tensor.rows() >= 1 && tensor.n_values() >= 1);
+    Require(tensor.size_bytes == 0 ||
+            static_cast<uint64_t>(tensor.data - bytes.data()) % file.alignment() == 0);
+    Require(tensor.rows() >= 0 && tensor.n_values() >= 0);  // a tensor may have no elements
     Require(tensor.format == nullptr ||
             static_cast<uint64_t>(tensor.rows() * tensor.row_bytes()) == tensor.size_bytes);
     Require(!kvant::formats::TensorTypeName(tensor).empty());

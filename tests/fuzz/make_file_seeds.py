@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the seeds of fuzz_gguf, fuzz_imatrix and fuzz_npy: the smallest files that reach each branch of the readers.
+"""Write the seeds of fuzz_gguf, fuzz_imatrix, fuzz_npy and fuzz_ctranslate2: the smallest files that reach each branch of the readers.
 
 Usage: make_file_seeds.py [SEEDS_FOLDER]
 """
@@ -62,8 +62,11 @@ GGUF_SEEDS = {
     "arrays": gguf([array(f"k{kind}", kind, [0, 1]) for kind in FORMATS] + [array("s", STRING, ["", "a", "bc"])]),
     "tensors": gguf([ARCH], [("a", [5], 0), ("b", [4, 3], 1), ("c", [32, 2], 2), ("d", [32], 8), ("e", [], 0)]),
     "four-dims": gguf([], [("a", [2, 2, 2, 2], 0)]),
+    "nothing-but-no-elements": gguf([], [("a", [0], 0)])[:60],
+    "no-elements": gguf([], [("a", [0], 0), ("b", [4, 0], 1), ("c", [3], 0)]),
     "q4-k": gguf([], [("a", [256], 12)]),
     "unreadable": gguf([], [("a", [4], 26), ("b", [9], 1000), ("c", [5], 0), ("d", [40], 1000)]),
+    "alignment-1": gguf([entry("general.alignment", UINT32, 1)], [("a", [3], 1), ("b", [1], 0)], alignment=1),
     "alignment-8": gguf([entry("general.alignment", UINT32, 8)], [("a", [3], 0), ("b", [1], 0)], alignment=8),
     "alignment-64": gguf([entry("general.alignment", UINT32, 64)], [("a", [3], 0), ("b", [1], 0)], alignment=64),
     "alignment-0": gguf([entry("general.alignment", UINT32, 0)]),
@@ -80,7 +83,8 @@ NPY_SEEDS = {
     "vector": npy(NPY + "(2,), }", bytes(8)),
     "scalar": npy(NPY + "(), }", bytes(4)),
     "float16": npy("{'descr': '<f2', 'fortran_order': False, 'shape': (3,), }", bytes(6)),
-    "float64": npy("{'descr': '<f8', 'fortran_order': True, 'shape': (1,), }", bytes(8)),
+    "float64": npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }", bytes(8)),
+    "fortran": npy("{'descr': '<f8', 'fortran_order': True, 'shape': (1,), }", bytes(8)),
     "version-2": npy(NPY + "(1,), }", bytes(4), version=b"\x02\x00"),
 }
 
@@ -120,9 +124,40 @@ IMATRIX_SEEDS = {
     "gguf-model": gguf([ARCH]),
 }
 
+
+
+def ct2_text(text: str) -> bytes:
+    return struct.pack("<H", len(text) + 1) + text.encode() + b"\0"
+
+
+def ctranslate2(variables: list, aliases: list = (), version: int = 6) -> bytes:
+    """variables: (name, shape, type or bytes of a value, data)."""
+    out = struct.pack("<I", version) + ct2_text("TransformerSpec") + struct.pack("<II", 7, len(variables))
+    for name, shape, kind, data in variables:
+        out += ct2_text(name) + struct.pack(f"<B{len(shape)}I", len(shape), *shape)
+        out += struct.pack("<BI", kind, len(data) // (kind if version < 4 else 1)) + data
+    if version < 3:
+        return out
+    return out + struct.pack("<I", len(aliases)) + b"".join(ct2_text(text) for alias in aliases for text in alias)
+
+
+CT2_MATRIX = ("a/weight", [2, 2], 1, bytes([1, 2, 3, 255]))
+CTRANSLATE2_SEEDS = {
+    "matrix": ctranslate2([CT2_MATRIX, ("a/weight_scale", [2], 0, struct.pack("<2f", 3, 4))], [("b/weight", "a/weight")]),
+    "scalars": ctranslate2([(f"s{kind}", [], kind, bytes([1] * size)) for kind, size in enumerate((4, 1, 2, 4, 2, 2))]),
+    "text": ctranslate2([("eos_token", [4], 1, b"</s>")], version=5),
+    "version-3": ctranslate2([("a", [2], 2, bytes(4))], [("b", "a")], version=3),
+    "version-2": ctranslate2([("a", [1], 4, bytes(4))], version=2),
+    "version-1": ctranslate2([], version=1),
+    "twice": ctranslate2([CT2_MATRIX, CT2_MATRIX]),
+    "no-variable": ctranslate2([CT2_MATRIX], [("b", "c")]),
+    "huge": ctranslate2([("a", [1 << 31, 1 << 31, 4], 1, b"")]),
+    "truncated": ctranslate2([CT2_MATRIX])[:-6],
+}
+
 if __name__ == "__main__":
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "seeds")
-    for name, seeds in (("gguf", GGUF_SEEDS), ("imatrix", IMATRIX_SEEDS), ("npy", NPY_SEEDS)):
+    for name, seeds in (("gguf", GGUF_SEEDS), ("imatrix", IMATRIX_SEEDS), ("npy", NPY_SEEDS), ("ctranslate2", CTRANSLATE2_SEEDS)):
         (folder / name).mkdir(parents=True, exist_ok=True)
         for seed, content in seeds.items():
             (folder / name / seed).write_bytes(content)

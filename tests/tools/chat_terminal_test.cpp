@@ -208,7 +208,7 @@ TEST_F(ChatTerminal, AsksWhenTheContextIsFull) {
   chat.Enter(line);
   ASSERT_TRUE(chat.Await("Forget the oldest messages? [y/N]"));
   chat.Enter("n");
-  ASSERT_TRUE(chat.Await("[not sent]"));
+  ASSERT_TRUE(chat.Await("[not sent; /edit changes the message]"));
   ASSERT_TRUE(chat.AwaitPrompt());
   chat.Enter(line);
   ASSERT_TRUE(chat.Await("Forget the oldest messages? [y/N]"));
@@ -269,6 +269,21 @@ TEST_F(ChatTerminal, EndsWhenTheTerminalIsGone) {
   ASSERT_TRUE(told.AwaitPrompt());
   told.Signal(SIGTERM);
   EXPECT_EQ(told.Wait(), 128 + SIGTERM);
+}
+
+// The end of the input may be seen before the signal is. A program that ignores SIGHUP sees no
+// other.
+TEST_F(ChatTerminal, KnowsAGoneTerminalWithoutASignal) {
+  const auto before = std::signal(SIGHUP, SIG_IGN);
+  TerminalProgram idle(Arguments(), Environment());
+  TerminalProgram asked({"run", "dialogue", "-t", "1"}, Environment());
+  std::signal(SIGHUP, before);
+  ASSERT_TRUE(idle.AwaitPrompt());
+  idle.HangUp();
+  EXPECT_EQ(idle.Wait(), 128 + SIGHUP);
+  ASSERT_TRUE(asked.Await("Talk with it? [Y/n]"));
+  asked.HangUp();
+  EXPECT_EQ(asked.Wait(), 128 + SIGHUP);
 }
 
 }  // namespace

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <regex>
+#include <string>
+
 #include "tests/engine/arch/seeded_model.h"
 #include "tests/engine/tiny_model.h"
 #include "tests/tools/sequences.h"
@@ -224,6 +227,69 @@ TEST_F(Chat, SearchesWithBeams) {
   ExpectRefused(Talk("/beams 0\n"), 2, "/beams: expected a number from 1 to 64, found '0'");
 }
 
+// ---- Settings -----------------------------------------------------------------------------------
+
+TEST_F(Chat, SetsWhatOptionsSet) {
+  EXPECT_EQ(Answers("/set predict 4\nSpeak.\n"), Answers("Speak.\n", {"-n", "4"}));
+  EXPECT_EQ(Answers("/set num_predict 4\nSpeak.\n"), Answers("Speak.\n", {"-n", "4"}));
+  const Words sampled = {"--temp", "0.9", "--seed", "7", "--top-k", "50"};
+  EXPECT_EQ(Answers("/set parameter temperature 0.9\n/set seed 7\n/set --top_k 50\nSpeak.\n"),
+            Answers("Speak.\n", sampled));
+  EXPECT_NE(Answers("Speak.\n", sampled), Answers("Speak.\n"));
+  const std::string plain = Answers("Speak.\n", sampled);
+  std::smatch word_match;  // the text depends on the instruction set, and a setting is a line
+  ASSERT_TRUE(std::regex_search(plain, word_match, std::regex("[A-Za-z]{3}")));
+  const std::string word = word_match.str();
+  const Words stop_option = With(sampled, {"--stop", word});
+  const std::string stopped = Answers("Speak.\n", stop_option);
+  EXPECT_NE(stopped, plain);
+  EXPECT_EQ(Answers("/set stop " + word + "\nSpeak.\n", sampled), stopped);
+  EXPECT_EQ(Answers("/set stop -\nSpeak.\n", stop_option), plain);
+}
+
+TEST_F(Chat, RefusesWrongSettings) {
+  ExpectRefused(Talk("/set temprature 1\n"), 2, "unknown setting 'temprature'; did you mean temp?");
+  ExpectRefused(Talk("/set top-p 7\n"), 2, "--top-p: expected a number from 0 to 1, found '7'");
+  ExpectRefused(Talk("/set temp\n"), 2, "/set: expected /set NAME VALUE");
+  ExpectRefused(Talk("/set num_ctx 9\n"), 2, "num-ctx: can only be set when the program begins");
+  ExpectRefused(Talk("/set stop x\n", {"--beams", "2"}), 2,
+                "not possible together with stop texts");
+}
+
+TEST_F(Chat, ShowsWhatIsSet) {
+  const ProgramRun run = Talk("/system A king.\nSpeak.\n/set temp 0.5\n/show\n/set\n");
+  EXPECT_EQ(run.code, 0) << run.error;
+  for (const char* part : {"shakespeare.gguf (gemma3 ", " Q8_0)", "2 messages", "A king.",
+                           "temp 0.5", "predict 12", "repeat-last-n, "}) {
+    EXPECT_THAT(run.error, HasSubstr(part));
+  }
+}
+
+TEST_F(Chat, KnowsOtherNamesOfItsCommands) {
+  EXPECT_EQ(Answers("Who is there?\n/clear\nSpeak.\n/bye\nMore.\n"),
+            Answers("Who is there?\n/reset\nSpeak.\n/exit\n"));
+}
+
+// ---- Drafts -------------------------------------------------------------------------------------
+
+TEST_F(Chat, DraftsChangeNoAnswer) {
+  const std::string talk = "Who is there?\nSpeak.\n";
+  const Words longer = {"-n", "48"};
+  const std::string plain = Answers(talk, longer);
+  EXPECT_EQ(Answers(talk, With(longer, {"--draft", "ngram"})), plain);
+  const Words always = With(longer, {"--draft", "shakespeare", "--draft-always"});
+  EXPECT_EQ(Answers(talk, always), plain);
+  for (const json& turn : Stats(talk, always)) {
+    EXPECT_GT(turn["drafted_tokens"], 20);
+    EXPECT_EQ(turn["accepted_tokens"], turn["drafted_tokens"]);
+  }
+  EXPECT_FALSE(Stats(talk).front().contains("drafted_tokens"));
+  ExpectRefused(Talk(talk, {"--draft", "ngram", "--beams", "2"}), 2,
+                "--draft: not possible together with --beams");
+  ExpectRefused(Talk(talk, {"--draft-always"}), 2, "--draft-always: expected --draft with it");
+  ExpectRefused(Talk(talk, {"--draft", "ngram", "--no-kv-cache"}), 2, "--draft: not possible");
+}
+
 // ---- A full context -----------------------------------------------------------------------------
 
 // A search does not look for stop texts.
@@ -264,7 +330,39 @@ TEST_F(Chat, RecurrentModelsCannotShift) {
   ASSERT_TRUE(path.ok()) << path.error().message;
   model_ = *path;
   ExpectRefused(Talk("ab\n", {"--context-shift"}), 1,
-                "--context-shift: not possible with this model: its recurrent layers");
+                "--context-shift: a full context cannot move on with this model: its recurrent");
+}
+
+// ---- Variables of the template ------------------------------------------------------------------
+
+TEST_F(Chat, TellsTheTemplateVariables) {
+  const std::string source = Write(
+      "variables.jinja",
+      "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{{ mood|default('calm') }}"
+      "{% if enable_thinking is defined and not enable_thinking %} quick{% endif %}: ");
+  const auto prompt = [&](const Words& options) {
+    const ProgramRun run = RunModel(
+        With({"--chat", "--chat-template", source, "-p", "Speak.", "-n", "0", "--json", "--echo"},
+             options));
+    EXPECT_EQ(run.code, 0) << run.error;
+    return Lines(run.out).front()["text"].get<std::string>();
+  };
+  EXPECT_THAT(prompt({}), HasSubstr("calm: "));
+  EXPECT_THAT(prompt({"--chat-template-kwargs", "{\"mood\": \"angry\"}"}), HasSubstr("angry: "));
+  for (const Words& off : {Words{"--reasoning", "off"},
+                           {"-rea", "off"},
+                           {"--reasoning-budget", "0"},
+                           {"--chat-template-kwargs", "{\"enable_thinking\": false}"}}) {
+    EXPECT_THAT(prompt(off), HasSubstr("calm quick: ")) << off[0];
+  }
+  EXPECT_EQ(prompt({"-rea", "auto"}), prompt({}));
+  const Words talk = {"--chat-template", source};
+  EXPECT_EQ(Answers("Speak.\n", With(talk, {"--chat-template-kwargs", "{\"mood\": \"calm\"}"})),
+            Answers("Speak.\n", talk));
+  ExpectRefused(
+      RunModel({"--chat", "-p", "x", "--chat-template", source, "--chat-template-kwargs", "[1]"}),
+      2, "--chat-template-kwargs: expected a JSON object");
+  ExpectRefused(RunModel({"-p", "x", "-rea", "off"}), 2, "--reasoning: expected --chat with it");
 }
 
 // ---- Reasoning ----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -42,6 +43,27 @@ TEST(ConvertProgram, ConvertedSplitAndMergedModelTellsTheSameStory) {
   EXPECT_EQ(story(folder / "p-00002-of-00004.gguf"), expected) << split.out;
   EXPECT_EQ(RunProgram({"merge", folder / "p-00003-of-00004.gguf", folder / "again.gguf"}).code, 0);
   EXPECT_EQ(FileBytes(folder / "again.gguf"), FileBytes(model));
+}
+
+TEST(ConvertProgram, ListsTheClassesThatItKnows) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  const ProgramRun run = RunProgram({"convert", "--list-classes"});
+  EXPECT_EQ(run.code, 0) << run.error;
+  EXPECT_THAT(run.out, HasSubstr("\nLlamaForCausalLM                         llama\n"));
+  EXPECT_THAT(run.out, HasSubstr("\nWhisperForConditionalGeneration          whisper\n"));
+  EXPECT_GT(std::ranges::count(run.out, '\n'), 80);
+}
+
+TEST(ConvertProgram, ConvertsAFolderOfCTranslate2) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  TemporaryFolder folder;
+  const std::string source = SourcePath("tests/reference/ctranslate2/whisper");
+  const ProgramRun run = RunProgram({"run", source});
+  EXPECT_EQ(run.code, 1);
+  EXPECT_THAT(run.error, HasSubstr("a folder of CTranslate2; 'kvant convert " + source));
+  const ProgramRun converted = RunProgram({"convert", source, folder / "m.gguf"});
+  EXPECT_EQ(converted.code, 0) << converted.error;
+  EXPECT_THAT(converted.out, HasSubstr("m.gguf: whisper, 74 tensors"));
 }
 
 TEST(ConvertProgram, WrongUsageAndRefusals) {

@@ -39,6 +39,32 @@ TEST_F(LongTexts, ASessionGoesOnWhereItEnded) {
   }
 }
 
+// A text that -n cuts goes on inside its grammar.
+TEST_F(LongTexts, ASessionKeepsTheGrammarOfItsText) {
+  const Words grammar = {"--regex", "[A-Z]{4,9}: [a-z ]{20,40}[.] [A-Z][a-z]{2,9}[!?]"};
+  const std::string whole = Text(With(Greedy("ROMEO:", "80"), grammar));
+  const std::string file = folder_ / "session";
+  const auto run = [&](const Words& options) {
+    const ProgramRun made = RunModel(With(options, {"--temp", "0", "--session", file}));
+    EXPECT_EQ(made.code, 0) << made.error;
+    return made;
+  };
+  const ProgramRun first = run(With({"-p", "ROMEO:", "-n", "4"}, grammar));
+  EXPECT_THAT(first.error, HasSubstr("-n ends the text before its grammar does"));
+  std::string text = first.out;
+  text.pop_back();
+  // With the same grammar, or without naming it.
+  for (const Words& options : {grammar, Words{}}) {
+    text += run(With({"-n", "3"}, options)).out;
+    text.pop_back();
+  }
+  text += run({"-n", "80"}).out;
+  EXPECT_EQ(text, whole);
+  // It is over now: what follows is free. Another grammar begins anew.
+  EXPECT_EQ(run({"-n", "5", "-q", "--choices", "aye,aye"}).out, "aye\n");
+  EXPECT_EQ(json::parse(run({"-n", "6", "-q", "--json"}).out)["ids"].size(), 6u);
+}
+
 // Runs with one file make one text, whatever each of them is given.
 TEST_F(LongTexts, NothingThatWasSavedIsLost) {
   const std::string file = folder_ / "session";
@@ -146,12 +172,18 @@ TEST_F(LongTexts, DraftsChangeNothing) {
   const json ngram = json::parse(Text(With(request, {"--draft", "ngram"})));
   EXPECT_EQ(ngram["ids"], plain["ids"]);
   EXPECT_EQ(ngram["text"], plain["text"]);
-  const json model =
-      json::parse(Text(With(request, {"--draft", "shakespeare", "--draft-tokens", "4"})));
+  const json model = json::parse(
+      Text(With(request, {"--draft", "shakespeare", "--draft-tokens", "4", "--draft-always"})));
   EXPECT_EQ(model["text"], plain["text"]);
   EXPECT_EQ(model["draft"]["drafted_tokens"], 63);  // 79 = 15 * 5 + 4
   EXPECT_EQ(model["draft"]["accepted_tokens"], 63);
   EXPECT_EQ(model["draft"]["passes"], 16);
+  // llama.cpp's words.
+  const Words simple = With(request, {"--spec-type", "ngram-simple", "--draft-always"});
+  EXPECT_EQ(json::parse(Text(simple))["draft"],
+            json::parse(Text(With(request, {"--draft", "ngram", "--draft-always"})))["draft"]);
+  ExpectRefused(RunModel(With(request, {"--spec-type", "draft-eagle3"})), 2,
+                "--spec-type: expected none, draft-simple");
   const Words sampled = {"-p", "ROMEO:", "-n", "40", "-s", "3"};
   EXPECT_EQ(Text(With(sampled, {"--draft", "shakespeare"})), Text(sampled));
   ExpectRefused(RunModel(With(request, {"--draft", "/nonexistent"})), 1, "/nonexistent");
@@ -161,6 +193,51 @@ TEST_F(LongTexts, DraftsChangeNothing) {
   ExpectRefused(RunModel(With(request, {"--draft", SourcePath("tests/reference/random_llamas/"
                                                               "gqa-6q3kv-tied-f16.gguf")})),
                 2, "draft: expected a model of 4096 tokens");
+}
+
+// An option that cannot work is refused before the first token.
+TEST_F(LongTexts, RecurrentModelsCannotShift) {
+  const std::string file = folder_ / "session";
+  const Words begin = {"run", "lfm2-tiny", "-t", "1", "-c", "32", "--temp", "0", "--session", file};
+  ASSERT_EQ(RunProgram(With(begin, {"-p", "ROMEO:", "-n", "8"})).code, 0);
+  const auto before = ReadFile(file);
+  for (const Words& option : {Words{"--context-shift"}, {"--keep", "2"}}) {
+    const ProgramRun run = RunProgram(With(begin, With({"-n", "60"}, option)));
+    ExpectRefused(run, 1, option[0] + ": a full context cannot move on with this model");
+    EXPECT_EQ(run.out, "");
+    EXPECT_EQ(ReadFile(file), before);
+  }
+  EXPECT_EQ(RunProgram(With(begin, {"-n", "4", "-q"})).code, 0);
+}
+
+// A saved text outlives an error that comes in the middle of the next one.
+TEST_F(LongTexts, AnErrorLeavesTheSavedText) {
+  const std::string file = folder_ / "session";
+  const Words session = {"--session", file, "--temp", "0", "-q"};
+  Text(With(session, {"-p", "ROMEO:", "-n", "5"}));
+  const auto before = ReadFile(file);
+  ExpectRefused(
+      RunModel(With(session, {"-c", "16", "-p", "\nA word, a word, and then another word."})), 1,
+      "the context has room for 16");
+  ExpectRefused(RunModel(With(session, {"-n", "3", "--draft",
+                                        SourcePath("tests/reference/"
+                                                   "random_llamas/gqa-6q3kv-tied-f16.gguf")})),
+                2, "draft: ");
+  EXPECT_EQ(ReadFile(file), before);
+  const ProgramRun full = RunModel(With(session, {"-n", "3"}), {.stdout_path = "/dev/full"});
+  EXPECT_EQ(full.code, 1);
+  Text(With(session, {"-n", "1"}));
+}
+
+TEST_F(LongTexts, TellsWhereAFullContextCutsATextShort) {
+  const Words cut = With(Greedy("ROMEO:", "60"), {"-c", "24"});
+  const ProgramRun run = RunModel(cut);
+  EXPECT_EQ(run.code, 0);
+  EXPECT_EQ(
+      run.error,
+      "kvant: note: the context of 24 tokens is full: the text ends here; -c makes it larger\n");
+  EXPECT_EQ(Text(With(cut, {"-q"})), run.out);
+  Text(With(cut, {"-n", "10"}));
 }
 
 TEST_F(LongTexts, AShiftedContextGoesOn) {

@@ -12,6 +12,7 @@
 #include "formats/imatrix.h"
 #include "tests/shared_data.h"
 #include "tests/temporary_folder.h"
+#include "tests/tools/models.h"
 #include "tests/tools/program.h"
 
 namespace kvant::test {
@@ -101,8 +102,12 @@ TEST(QuantizeBySize, RefusesOptionsThatWouldDoNothing) {
     EXPECT_EQ(run.error_lines(), 1u) << run.error;
     EXPECT_EQ(run.out, "");
   };
-  fails({"--size", "3M", "--calibrate-tokens", "100"}, "--calibrate-tokens: expected --calibrate");
+  fails({"--size", "3M", "--no-calibrate", "--calibrate-tokens", "100"},
+        "--calibrate-tokens: not possible together with --no-calibrate");
+  fails({"--size", "3M", "--no-calibrate", "--calibrate", "x"},
+        "--calibrate: not possible together with --no-calibrate");
   fails({"Q4_K_M", "--calibrate-tokens", "100"}, "--calibrate-tokens: expected --size or --bits");
+  fails({"Q4_K_M", "--no-calibrate"}, "--no-calibrate: expected --size or --bits with it");
   fails({"Q4_K_M", "--types", "all"}, "--types: expected --size or --bits with it");
   fails({"Q4_K_M", "--fastest"}, "--fastest: expected --size or --bits with it");
   fails({"--choice", "c", "--save-choice", "d"}, "--save-choice: expected --size or --bits");
@@ -187,6 +192,52 @@ TEST(QuantizeBySize, LeavesNothingWhenItIsInterrupted) {
   EXPECT_EQ(run.error, "");
   EXPECT_EQ(run.out, "");
   EXPECT_TRUE(std::filesystem::is_empty(folder / "out"));
+}
+
+// llama-quantize's last word is the number of threads, and its types have numbers.
+TEST(QuantizeProgram, TakesLlamaQuantizesWords) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  TemporaryFolder folder;
+  const std::string input = SourcePath("models/shakespeare/shakespeare-bf16.gguf");
+  const auto file_of = [&](std::vector<std::string> words) {
+    const std::string out = folder / "q.gguf";
+    words.insert(words.begin(), {"quantize", input, out});
+    const ProgramRun run = RunProgram(words);
+    EXPECT_EQ(run.code, 0) << run.error;
+    return run.code == 0 ? ReadFile(out) : std::vector<std::byte>();
+  };
+  const auto named = file_of({"Q4_K_M"});
+  EXPECT_EQ(file_of({"15"}), named);  // LLAMA_FTYPE_MOSTLY_Q4_K_M
+  EXPECT_EQ(file_of({"Q4_K_M", "2"}), named);
+  EXPECT_EQ(file_of({"15", "1"}), named);
+  const auto refused = [&](const std::vector<std::string>& more, const std::string& message) {
+    std::vector<std::string> words = {"quantize", input, folder / "r.gguf"};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProgramRun run = RunProgram(words);
+    EXPECT_EQ(run.code, 2) << run.error;
+    EXPECT_THAT(run.error, HasSubstr(message));
+  };
+  refused({"Q4_K_M", "0"}, "threads: expected a whole number from 1 to 1024, found '0'");
+  refused({"Q4_K_M", "x"}, "expected the model, the file to write and the type");
+  refused({"999"}, "unknown type '999'");
+}
+
+// Rows of 288 values do not fit into formats whose blocks have 256.
+TEST(QuantizeProgram, TheClosingLineNamesWhatFellBack) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  TemporaryFolder folder;
+  const ProgramRun whole =
+      RunProgram({"quantize", SourcePath("models/shakespeare/shakespeare-bf16.gguf"),
+                  folder / "q.gguf", "Q8_0"});
+  EXPECT_THAT(whole.out, testing::Not(HasSubstr("rows that do not fit")));
+  const ProgramRun run = RunProgram({"quantize", SmallModel(), folder / "q.gguf", "Q2_K"});
+  EXPECT_EQ(run.code, 0) << run.error;
+  const std::string line = run.out.substr(run.out.find('\n') + 1);
+  EXPECT_THAT(line, testing::ContainsRegex("bits per weight \\(rows that do not fit: [0-9]+ "
+                                           "[A-Z0-9_]+ for [A-Z0-9_]+.*\\), [0-9.]+ s"));
+  const ProgramRun dry =
+      RunProgram({"quantize", SmallModel(), folder / "q.gguf", "Q2_K", "--dry-run"});
+  EXPECT_THAT(dry.out, HasSubstr("(rows that do not fit: "));
 }
 
 // The limit on file sizes stands for a full disk.

@@ -22,12 +22,18 @@ constexpr const char* kNoModel = "no-such-model.gguf";
 constexpr int64_t kWholeMax = int64_t{1} << 30;  // numbers that may be typed, where there is no
 constexpr double kRealMax = 1e6;                 // narrower range
 
+// A command that has the options of sessions, and one that has those of prefixes, too.
+const char* CommandWith(std::string_view flags) {
+  return flags.starts_with("--prefix-") ? "seq" : "run";
+}
+
 // The program's answers to each spelling of an option with this value.
 std::vector<std::string> Answers(std::string_view flags, const std::string& value) {
+  const char* command = CommandWith(flags);
   std::vector<std::string> out;
   while (!flags.empty()) {
     const size_t end = std::min(flags.find(','), flags.size());
-    std::vector<std::string> words = {"run", kNoModel, std::string(flags.substr(0, end))};
+    std::vector<std::string> words = {command, kNoModel, std::string(flags.substr(0, end))};
     if (!value.empty()) words.push_back(value);
     const ProgramRun run = RunProgram(words);
     EXPECT_EQ(run.out, "");

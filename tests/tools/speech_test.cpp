@@ -1,4 +1,5 @@
 // The commands on models that read frames of sound, and on encoders alone, run as programs.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +13,7 @@
 
 #include "formats/npy.h"
 #include "tests/engine/arch/seeded_model.h"
+#include "tests/shared_data.h"
 #include "tests/temporary_folder.h"
 #include "tests/this_build.h"
 #include "tests/tools/program.h"
@@ -193,15 +195,63 @@ TEST_F(SpeechProgram, WhatIsMissingOrWrongIsSaid) {
   EXPECT_THAT(ErrorOf({"logits", path_, "--source", "abc", "--tokens", "2", "-o", folder_ / "x"}),
               HasSubstr("by --frames alone"));
   const std::string wrong = folder_ / "wrong.npy";
-  WriteMatrix(wrong, std::vector<float>(20 * 65), 20);
-  const std::string shape = ErrorOf({"run", path_, "-q", "--frames", wrong});
-  EXPECT_THAT(shape, HasSubstr("wrong.npy: expected an array of shape [20, 66], found [20, 65]"));
+  for (const auto& [rows, columns] : {std::pair{20, 67}, std::pair{19, 66}, std::pair{66, 20}}) {
+    WriteMatrix(wrong, std::vector<float>(static_cast<size_t>(rows * columns)), rows);
+    EXPECT_THAT(ErrorOf({"run", path_, "-q", "--frames", wrong}),
+                HasSubstr(fmt::format("wrong.npy: expected an array of shape [20, 1 to 66], found "
+                                      "[{}, {}]",
+                                      rows, columns)));
+  }
   std::vector<float> broken = seeded_.Frames();
   broken[100] = NAN;
   WriteMatrix(wrong, broken, 20);
   EXPECT_THAT(ErrorOf({"run", path_, "-q", "--frames", wrong}), HasSubstr("found nan"));
   const ProgramRun batch = RunProgram({"run", path_, "-q", "--prompts", "-"}, {.text = "{}"});
   EXPECT_THAT(batch.error, HasSubstr("and no --prompts"));
+}
+
+// Writes a file of NumPy of any type and shape.
+template <class T>
+void WriteArray(const std::string& path, const std::string& type, const std::string& shape,
+                const std::vector<T>& values) {
+  std::string header =
+      "{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + shape + "), }";
+  header.resize(117, ' ');
+  header += '\n';
+  std::ofstream file(path, std::ios::binary);
+  file << "\x93NUMPY" << '\1' << '\0' << static_cast<char>(header.size()) << '\0' << header;
+  file.write(reinterpret_cast<const char*>(values.data()),
+             static_cast<std::streamsize>(values.size() * sizeof(T)));
+}
+
+// Features that transformers extracts end with frames of silence. They are left out here, and put
+// back by the program.
+TEST_F(SpeechProgram, SilenceFollowsFewerFrames) {
+  for (const char* name : {"loud", "quiet"}) {
+    const std::string whole =
+        SourcePath(std::string("tests/reference/silent_frames/") + name + ".npy");
+    const auto array = formats::NpyRead(whole);
+    ASSERT_TRUE(array.ok()) << array.error().message;
+    ASSERT_EQ(array->shape, (std::vector<int64_t>{1, 20, 66}));
+    constexpr size_t kSound = 24;  // frames that are not silent
+    std::vector<float> few;
+    for (size_t i = 0; i < array->values.size(); ++i) {
+      if (i % 66 < kSound) few.push_back(array->values[i]);
+    }
+    const auto rows = [&](const std::string& frames) {
+      const std::string out = folder_ / "rows.npy";
+      OutputOf({"logits", path_, "--frames", frames, "--encoded", "-o", out});
+      return formats::NpyRead(out)->values;
+    };
+    const std::vector<float> expected = rows(whole);
+    const std::string file = folder_ / "few.npy";
+    WriteArray(file, "<f4", "20, 24", few);
+    const std::vector<float> found = rows(file);
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], 1e-5) << name;
+    WriteArray(file, "<f8", "1, 20, 24", std::vector<double>(few.begin(), few.end()));
+    EXPECT_EQ(rows(file), found);
+  }
 }
 
 TEST_F(SpeechProgram, FramesAreForModelsThatReadThem) {

@@ -26,16 +26,16 @@ class TerminalProgram {
  public:
   static constexpr int kWaitMs = 20'000;
 
-  // `environment` is "NAME=VALUE".
+  // `environment` is "NAME=VALUE". `path`: of another program than kvant.
   explicit TerminalProgram(std::vector<std::string> arguments,
                            const std::vector<std::string>& environment = {},
-                           unsigned short columns = 80)
+                           unsigned short columns = 80, const char* path = kProgramPath)
       : screen_(columns) {
     master_ = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
     EXPECT_EQ(grantpt(master_) + unlockpt(master_), 0);
     Resize(columns);
     const std::string slave = ptsname(master_);
-    arguments.insert(arguments.begin(), kProgramPath);
+    arguments.insert(arguments.begin(), path);
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
@@ -123,7 +123,8 @@ class TerminalProgram {
   [[noreturn]] static void Become(const char* slave, char** argv,
                                   const std::vector<std::string>& environment) {
     setsid();
-    for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM, SIGWINCH}) {
+    for (const int number :
+         {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM, SIGWINCH, SIGTSTP, SIGCONT}) {
       std::signal(number, SIG_DFL);
     }
     sigset_t none;

@@ -98,6 +98,7 @@ class TerminalScreen {
     switch (bytes[end]) {
       case 'A': row_ -= std::min(row_, count); break;
       case 'C': column_ += count; break;
+      case 'D': column_ -= std::min(column_, count); break;
       case 'H': row_ = column_ = 0; break;
       case 'J':
         if (number == "2") rows_.clear();

@@ -17,8 +17,8 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-const char* const kCommands[] = {"run",  "inspect",    "tokenize", "logits", "bench",
-                                 "hash", "perplexity", "score",    "imatrix"};
+const char* const kCommands[] = {"run",  "inspect",    "tokenize", "logits",  "bench",
+                                 "hash", "perplexity", "score",    "imatrix", "serve"};
 
 // The run failed with this code and one line that contains `part`.
 void ExpectFailure(const std::vector<std::string>& arguments, int code, const std::string& part,
@@ -49,18 +49,6 @@ TEST(Usage, HelpOfTheProgramAndOfEveryCommand) {
     EXPECT_EQ(RunProgram({"help", command}).out, run.out);
     std::istringstream lines(run.out);
     for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
-  }
-}
-
-TEST(Usage, HelpShowsLlamaCppsDefaults) {
-  KVANT_SKIP_WITHOUT_PROGRAM();
-  std::string help = RunProgram({"run", "--help"}).out;
-  for (size_t at; (at = help.find("\n                 ")) != std::string::npos;) {
-    help.replace(at, help.find_first_not_of(" \n", at) - at, " ");  // undo the line breaks
-  }
-  for (const char* text : {"likeliest token (default: 0.8)", "0 is all (default: 40)",
-                           "1 is all (default: 0.95)", "0 is all (default: 0.05)"}) {
-    EXPECT_THAT(help, HasSubstr(text));
   }
 }
 
@@ -171,7 +159,8 @@ TEST(Usage, NamesThatNoModelHasAndFoldersToConvert) {
         {"merge", "llama3", folder / "m.gguf"}}) {
     ExpectFailure(arguments, 1,
                   "kvant: llama3: expected a GGUF file or a model that comes with kvant (dialogue, "
-                  "lfm2-tiny, number-words, qwen35-tiny, shakespeare), found no such file\n");
+                  "lfm2-tiny, number-words, qwen35-tiny, shakespeare)");
+    ExpectFailure(arguments, 1, ", found no such file\n");
   }
   std::ofstream(folder / "config.json") << "{}";
   ExpectFailure({"run", folder.path().string()}, 1,
@@ -179,12 +168,27 @@ TEST(Usage, NamesThatNoModelHasAndFoldersToConvert) {
                     " model.gguf' makes a GGUF file of it");
 }
 
-// An option that the help leaves out is one that nobody finds.
-TEST(Usage, OptionsWithoutAGroupAreInTheHelp) {
+// A program that lies in build/PRESET of a checkout finds those of build/models.
+TEST(Usage, FetchedModelsAreKnownByName) {
   KVANT_SKIP_WITHOUT_PROGRAM();
-  EXPECT_THAT(RunProgram({"hash", "--help"}).out, HasSubstr("\nOptions\n  -c, --check MANIFEST"));
-  EXPECT_THAT(RunProgram({"split", "--help"}).out,
-              HasSubstr("\nOptions\n      --max-size, --split-max-size SIZE"));
+  namespace fs = std::filesystem;
+  TemporaryFolder folder;
+  for (const char* name : {"build/release", "build/models/small", "build/models/speech",
+                           "build/models/begun", "build/models/.packages"}) {
+    fs::create_directories(folder / name);
+  }
+  const std::string program = folder / "build/release/kvant";
+  fs::copy_file(kProgramPath, program);
+  fs::copy_file(SmallModel(), folder / "build/models/small/small.gguf");
+  std::ofstream(folder / "build/models/begun/begun.gguf.begun") << "GGUF";
+  std::ofstream(folder / "build/models/speech/config.json") << "{}";
+  EXPECT_EQ(test::Run(program.c_str(), {"hash", "small"}, {}).code, 0);
+  EXPECT_THAT(test::Run(program.c_str(), {"hash", "begun"}, {}).error,
+              HasSubstr("begun: expected a GGUF file or one of './dev models' (small), found no "
+                        "such file\n"));
+  const std::string speech = fs::canonical(folder / "build/models/speech").string();
+  EXPECT_THAT(test::Run(program.c_str(), {"hash", "speech"}, {}).error,
+              HasSubstr(speech + ": a folder of Hugging Face; 'kvant convert " + speech));
 }
 
 TEST(Usage, ImpossibleNumbers) {
@@ -303,13 +307,18 @@ TEST(Usage, AFolderOfAModelsNameIsNoModel) {
 TEST(Usage, WordsOfOtherProgramsAreAnswered) {
   KVANT_SKIP_WITHOUT_PROGRAM();
   for (const auto& [word, answer] : std::vector<std::pair<std::string, std::string>>{
-           {"serve", "a server is not there yet; 'kvant run --prompts FILE' answers many prompts"},
-           {"llama-server", "a server is not there yet"},
+           {"llama-server", "'kvant serve' is the server"},
            {"llama-cli", "'kvant chat' talks, and 'kvant run' continues a text"},
            {"main", "'kvant chat' talks, and 'kvant run' continues a text"},
            {"llama-bench", "'kvant bench' measures the speed"},
            {"llama-quantize", "'kvant quantize' makes a model smaller"},
-           {"convert_hf_to_gguf.py", "'kvant convert' makes a GGUF file of a folder"}}) {
+           {"convert_hf_to_gguf.py", "'kvant convert' makes a GGUF file of a folder"},
+           {"pull", "downloads are not there yet; 'hf download' fetches a file"},
+           {"list", "there is no store of models: each command takes the path of a GGUF file, or"},
+           {"rm", "there is no store of models"},
+           {"embed", "embeddings are not there yet"},
+           {"hf.co/a/b", "downloads are not there yet: fetch the file first"},
+           {"https://a/b.gguf", "downloads are not there yet: fetch the file first"}}) {
     ExpectFailure({word}, 2, "unknown command '" + word + "': " + answer);
   }
   struct Row {
@@ -325,14 +334,19 @@ TEST(Usage, WordsOfOtherProgramsAreAnswered) {
            {{"chat", "-no-cnv"}, "-no-cnv: 'kvant run' continues a text"},
            {{"chat", "-np", "2"}, "-np: 'kvant run --prompts FILE' generates several texts"},
            {{"bench", "-cnv"}, "-cnv: 'kvant chat' holds conversations (see"},
-           {{"run", "--port", "80"}, "--port: a server is not there yet (see"},
-           {{"run", "--grammar", "x"}, "--grammar: grammars are not there yet (see"},
-           {{"run", "--grammar=x"}, "--grammar: grammars are not there yet (see"},
+           {{"run", "--port", "80"}, "--port: 'kvant serve' is the server, and has it (see"},
            {{"run", "--lora", "x"}, "--lora: LoRA adapters are not there yet (see"},
            {{"run", "-hf", "x"}, "-hf: downloads are not there yet: fetch the file first"},
            {{"run", "-dr", "x"}, "-dr: downloads are not there yet"},
            {{"run", "--override-kv", "x"}, "--override-kv: 'kvant quantize IN OUT COPY"}}) {
     ExpectFailure(row.words, 2, "kvant: " + row.answer);
+  }
+  ExpectFailure({"-hf", "a/b"}, 2, "kvant: -hf: downloads are not there yet: fetch the file first");
+  for (const char* name : {"hf.co/a/b:Q4_K_M", "https://a/b.gguf", "hf://a/b"}) {
+    ExpectFailure({"run", name}, 1,
+                  std::string("kvant: ") + name + ": downloads are not there yet");
+    ExpectFailure({"chat", name}, 1,
+                  std::string("kvant: ") + name + ": downloads are not there yet");
   }
   // Words that are near only: --part is not --pre.
   ExpectFailure({"tokenize", "m.gguf", "--part"}, 2, "unknown option --part (see");
@@ -431,20 +445,6 @@ TEST(Usage, ValuesAreTakenAsTheyAre) {
     EXPECT_EQ(attached.out, run.out);
   }
   EXPECT_EQ(RunProgram({"tokenize", "-p", "x", "--", SmallModel()}).code, 0);
-}
-
-TEST(Usage, CompletionWordsComeFromTheProgram) {
-  KVANT_SKIP_WITHOUT_PROGRAM();
-  const std::string commands = RunProgram({"--list-commands"}).out;
-  for (const std::string command : kCommands) {
-    EXPECT_THAT(commands, HasSubstr(command + "\n"));
-    EXPECT_THAT(RunProgram({command, "--list-options"}).out, HasSubstr("--model\n"));
-  }
-  EXPECT_THAT(RunProgram({"run", "--list-options"}).out, testing::Not(HasSubstr("--list-options")));
-  const ProgramRun run =
-      RunShell("source '" + SourcePath("tools/completion/kvant.bash") +
-               "'; COMP_WORDS=(\"$KVANT\" run --typ); COMP_CWORD=2; _kvant; echo ${COMPREPLY[@]}");
-  EXPECT_EQ(run.out, "--typical --typical-p\n") << run.error;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Running a stage: every node in order, wide ones share by share, narrow ones once and between
 // phases, on teams of any size; and what a plan says of phases and work.
 #include "engine/graph/run_stage.h"
+#include "base/interrupt.h"
 #include "base/result.h"
 #include "cpu/activations.h"
 #include "cpu/kv_format_list.h"
@@ -11,6 +12,7 @@
 #include <atomic>
 #include <numeric>
 #include <random>
+#include <thread>
 
 #include "kvant/model.h"
 #include "tests/engine/tiny_model.h"
@@ -142,6 +144,63 @@ TEST_P(RunStageTest, NothingRunsAfterACancellation) {
     cancel = false;
     runs = 0;
     EXPECT_FALSE(RunStage(plan, Stage::kBody, pass, pool, {Team::kAll, &cancel}).ok());
+  }
+}
+
+// A share takes a while, so that a stage takes longer than the calling thread goes unasked.
+class SlowNode final : public Node {
+ public:
+  SlowNode(std::atomic<int>& runs, ValueId value) : Node("slow", {}, {value}), runs_(runs) {}
+  void Run(const PassContext&, const ThreadPool::Member& member) const override {
+    std::this_thread::sleep_for(kInterruptEvery / 3);
+    if (member.index == 0) ++runs_;
+  }
+  std::string Describe() const override { return ""; }
+
+ private:
+  std::atomic<int>& runs_;
+};
+
+struct Asked {
+  std::thread::id thread = std::this_thread::get_id();
+  int times = 0;
+  int ends_at = 0;  // 0: never
+};
+
+int32_t Ask(void* user) {
+  auto& asked = *static_cast<Asked*>(user);
+  EXPECT_EQ(std::this_thread::get_id(), asked.thread);
+  return ++asked.times == asked.ends_at ? 1 : 0;
+}
+
+TEST_P(RunStageTest, TheCallingThreadIsAskedAllAlong) {
+  ThreadPool pool(GetParam());
+  for (const int ends_at : {0, 1, 3}) {
+    for (const Team team : {Team::kAll, Team::kCallerAlone}) {
+      constexpr int kNodes = 15;
+      std::atomic<int> runs = 0;
+      Plan plan;
+      const ValueId value = plan.AddValue("v", RowSpace::kPass, 1, cpu::ActivationKind::kFloat32);
+      for (int i = 0; i < kNodes; ++i) {
+        plan.AddNode(Stage::kBody, std::make_unique<SlowNode>(runs, value));
+      }
+      PassContext pass;
+      pass.rows.Set(RowSpace::kPass, 1);
+      Asked asked{.ends_at = ends_at};
+      SetInterrupt(Ask, &asked);
+      const Status status = RunStage(plan, Stage::kBody, pass, pool, {team});
+      SetInterrupt(nullptr, nullptr);
+      EXPECT_EQ(status.ok(), ends_at == 0);
+      EXPECT_EQ(asked.times >= 4, ends_at == 0);  // a stage of 150 ms and more, once in 30 ms
+      EXPECT_EQ(runs == kNodes, ends_at == 0);
+      if (ends_at > 0) {
+        EXPECT_EQ(status.error().code, ErrorCode::kCancelled);
+        EXPECT_EQ(asked.times, ends_at);
+      }
+      if (ends_at == 1) {
+        EXPECT_EQ(runs, 0);
+      }
+    }
   }
 }
 

@@ -32,6 +32,7 @@ class ReferenceLatentAttention {
             queries[t].data() + h * shape_.head_dim(), static_cast<size_t>(shape_.nope));
         Rotate(queries[t].data() + h * shape_.head_dim() + shape_.nope, t);
       }
+      Heat(queries[t], t);
       AddKeysAndValues(in[t], t, keys, values);
     }
     std::vector<Vector> out;
@@ -98,6 +99,15 @@ class ReferenceLatentAttention {
       key.insert(key.end(), rotated.begin(), rotated.end());
       for (int64_t i = 0; i < shape_.v_dim; ++i) value.push_back(ValueNumber(h, i, latent));
     }
+  }
+
+  void Heat(Vector& queries, size_t position) const {
+    const graph::QueryTemperature& by = spec_.temperature;
+    const double lengths =
+        std::floor((static_cast<double>(position) + static_cast<double>(by.offset)) /
+                   static_cast<double>(by.length));
+    const double factor = 1.0 + static_cast<double>(by.scale) * std::log(1.0 + lengths);
+    for (double& value : queries) value *= factor;
   }
 
   void Rotate(double* part, size_t position) const {
