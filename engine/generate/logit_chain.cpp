@@ -72,11 +72,11 @@ void LogitChain::Accept(TokenId token, TokenFrom from) {
   }
 }
 
-void LogitChain::Guess(size_t most, std::vector<TokenId>& tokens) const {
+void LogitChain::Guess(size_t most, Guesses which, std::vector<TokenId>& tokens) const {
   const size_t before = tokens.size();
   for (const auto& stages : places_) {
     for (const auto& stage : stages) {
-      if (tokens.size() == before) stage->Guess(most, tokens);
+      if (tokens.size() == before) stage->Guess(most, which, tokens);
     }
   }
 }

@@ -14,6 +14,9 @@
 namespace kvant {
 namespace {
 
+// With so many inputs before it in a step, a row that turns out to be wrong costs as much as a token.
+constexpr size_t kCompanyMax = 4;
+
 // Measures the time from its construction to its destruction, and adds it to a sum of seconds.
 class Stopwatch {
  public:
@@ -142,7 +145,7 @@ Status TextRequest::AddInputs(SequenceHost& host, std::vector<StepInput>& inputs
   host_ = host.name();
   if (!std::exchange(guess_again_, false)) {
     Stopwatch watch(&out_.decode_seconds);
-    KVANT_TRY(Guess(host));
+    KVANT_TRY(Guess(host, inputs.size() < kCompanyMax ? Guesses::kAll : Guesses::kSure));
   }
   chosen_.clear();
   chosen_log_probs_.clear();
@@ -154,7 +157,7 @@ Status TextRequest::AddInputs(SequenceHost& host, std::vector<StepInput>& inputs
 
 // Fills guess_ with the last token and the tokens that a stage or else the draft expects after it,
 // as many as there is room for.
-Status TextRequest::Guess(SequenceHost& host) {
+Status TextRequest::Guess(SequenceHost& host, Guesses which) {
   guess_.assign(1, out_.ids.back());
   // More rows would not have the bits of single rows.
   int64_t count = std::min(kSharedRowsMax - 1, host.context() - before_ - 1);
@@ -162,7 +165,7 @@ Status TextRequest::Guess(SequenceHost& host) {
     count = std::min(count, options().max_tokens - std::ssize(out_.ids) - 1);
   }
   const int64_t forced = std::min(count, host.free_rewind());
-  if (forced > 0) setup_.sampler->logits().Guess(static_cast<size_t>(forced), guess_);
+  if (forced > 0) setup_.sampler->logits().Guess(static_cast<size_t>(forced), which, guess_);
   guess_is_forced_ = guess_.size() > 1;
   if (guess_is_forced_ || options().draft == nullptr) return {};
   count = std::min(count, options().draft_tokens);

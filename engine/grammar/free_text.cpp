@@ -415,12 +415,14 @@ bool BoundText::IsOver(const BoundState& state) {
   return state.phase == Phase::kBound && matcher_->IsOver(state.match);
 }
 
-void BoundText::Guess(const BoundState& state, size_t most, std::vector<TokenId>& tokens) {
+void BoundText::Guess(const BoundState& state, size_t most, Guesses which,
+                      std::vector<TokenId>& tokens) {
   constexpr size_t kBytesMax = 256;
   if (state.phase != Phase::kBound) return;
   const std::string bytes = matcher_->ForcedBytes(state.match, kBytesMax);
   std::string_view left = bytes;
   for (size_t i = 0; i < most && !left.empty(); ++i) {
+    if (which == Guesses::kSure && trie().HasLonger(left)) return;
     const TokenId token = trie().LongestIn(left);
     if (token < 0) return;
     tokens.push_back(token);

@@ -23,6 +23,8 @@
 #include "engine/grammar/matcher.h"
 #include "engine/grammar/trigger_search.h"
 #include "engine/grammar/word_search.h"
+#include "kvant/logit_stage.h"
+#include "kvant/token_id.h"
 
 namespace kvant::grammar {
 
@@ -70,8 +72,9 @@ class BoundText {
   Result<bool> Advance(BoundState& state, TokenId token);
   Status Mask(const BoundState& state, std::span<uint64_t> bits);
   bool IsOver(const BoundState& state);
-  // Adds the longest tokens, at most `most`, that spell what follows in any case.
-  void Guess(const BoundState& state, size_t most, std::vector<TokenId>& tokens);
+  // Adds the longest tokens, at most `most`, that spell what follows in any case. Sure are those
+  // that no longer token can replace, which spells some of the free text behind, too.
+  void Guess(const BoundState& state, size_t most, Guesses which, std::vector<TokenId>& tokens);
 
   const FreeTextOptions& options() const { return options_; }
 

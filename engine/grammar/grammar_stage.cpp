@@ -98,8 +98,8 @@ class GrammarStage final : public CopiedLogitStage<GrammarStage> {
 
   bool ends_text() const override { return true; }
   bool IsOver() const override { return text_->IsOver(state_); }
-  void Guess(size_t most, std::vector<TokenId>& tokens) const override {
-    text_->Guess(state_, most, tokens);
+  void Guess(size_t most, Guesses which, std::vector<TokenId>& tokens) const override {
+    text_->Guess(state_, most, which, tokens);
   }
 
   void Accept(TokenId token, TokenFrom from) override {

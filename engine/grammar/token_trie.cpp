@@ -128,19 +128,33 @@ TokenTrie::TokenTrie(std::vector<std::string> texts) : texts_(std::move(texts)) 
   FindPlainTokens();
 }
 
-TokenId TokenTrie::LongestIn(std::string_view text) const {
-  TokenId longest = -1;
+// Goes down the tree as far as it spells `text`. Calls `pass` with each node; returns how many.
+template <class Pass>
+size_t TokenTrie::Walk(std::string_view text, const Pass& pass) const {
   auto begin = uint32_t{0};
   auto end = static_cast<uint32_t>(nodes_.size());
-  for (const char letter : text) {
+  for (size_t i = 0; i < text.size(); ++i) {
     uint32_t node = begin;
-    while (node < end && nodes_[node].byte != static_cast<uint8_t>(letter)) node = nodes_[node].end;
-    if (node >= end) break;
-    if (nodes_[node].token >= 0) longest = nodes_[node].token;
+    while (node < end && nodes_[node].byte != static_cast<uint8_t>(text[i])) node = nodes_[node].end;
+    if (node >= end) return i;
+    pass(nodes_[node]);
     begin = node + 1;
     end = nodes_[node].end;
   }
+  return text.size();
+}
+
+TokenId TokenTrie::LongestIn(std::string_view text) const {
+  TokenId longest = -1;
+  Walk(text, [&](const Node& node) {
+    if (node.token >= 0) longest = node.token;
+  });
   return longest;
+}
+
+bool TokenTrie::HasLonger(std::string_view text) const {
+  uint8_t height = 0;
+  return Walk(text, [&](const Node& node) { height = node.height; }) == text.size() && height > 0;
 }
 
 }  // namespace kvant::grammar

@@ -61,11 +61,15 @@ class TokenTrie {
   size_t vocab() const { return texts_.size(); }
   // The token with the longest text that `text` begins with; -1: there is none.
   TokenId LongestIn(std::string_view text) const;
+  // Whether a token's text begins with `text` and goes on.
+  bool HasLonger(std::string_view text) const;
   // The longest text of a token.
   uint32_t bytes_max() const { return bytes_max_; }
 
  private:
   void FindPlainTokens();
+  template <class Pass>
+  size_t Walk(std::string_view text, const Pass& pass) const;
 
   std::vector<std::string> texts_;
   std::vector<Node> nodes_;

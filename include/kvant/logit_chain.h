@@ -33,7 +33,7 @@ class LogitChain {
   void Accept(TokenId token, TokenFrom from);
 
   // Adds the guesses of the first stage that has any, see LogitStage::Guess.
-  void Guess(size_t most, std::vector<TokenId>& tokens) const;
+  void Guess(size_t most, Guesses which, std::vector<TokenId>& tokens) const;
   // Whether some stage says that the text is complete.
   bool IsOver() const;
 

@@ -46,6 +46,12 @@ struct LogitText {
   std::span<const TokenId> shared = {};
 };
 
+// A wrong guess costs a row of a pass. One row in a pass of few costs next to nothing.
+enum class Guesses : uint8_t {
+  kAll,
+  kSure,  // those whose place hardly another token can take
+};
+
 class LogitStage {
  public:
   virtual ~LogitStage() = default;
@@ -67,7 +73,9 @@ class LogitStage {
   virtual void Accept(TokenId token, TokenFrom from) { (void)token, (void)from; }
   // Adds tokens that probably follow, at most `most`, since Apply leaves little choice. They are
   // computed with the token before them and taken where they are chosen.
-  virtual void Guess(size_t most, std::vector<TokenId>& tokens) const { (void)most, (void)tokens; }
+  virtual void Guess(size_t most, Guesses which, std::vector<TokenId>& tokens) const {
+    (void)most, (void)which, (void)tokens;
+  }
   // Whether the text is complete, and nothing but an end token may follow.
   virtual bool IsOver() const { return false; }
   // A stage with the same state, for a copy of a sampler and for a beam that branches off.

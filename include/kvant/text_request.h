@@ -187,7 +187,7 @@ class TextRequest final : public Request {
  private:
   const GenerateOptions& options() const { return setup_.options; }
   void AcceptPrompt(int64_t tokens);
-  Status Guess(SequenceHost& host);
+  Status Guess(SequenceHost& host, Guesses which);
   Status AddStages();
   int64_t given() const;
   Status Choose(std::span<const float> logits, int64_t position, TokenId token);

@@ -198,11 +198,15 @@ TEST(FreeText, RefusesTriggersThatCannotBegin) {
 TEST(FreeText, KnowsWhatFollowsInAnyCase) {
   const auto bound = MakeBound("root ::= \"ab<t>x\" | \"ab<t>\" \"/\" \"b\"?", {});
   std::vector<TokenId> guess;
-  bound->Guess(bound->Begin(), 9, guess);
+  bound->Guess(bound->Begin(), 9, Guesses::kAll, guess);
   std::string text;
   for (const TokenId token : guess) text += FreeTextOf(token);
   EXPECT_EQ(text, "ab<t>");
   EXPECT_EQ(guess.size(), 2u);
+  std::vector<TokenId> sure;  // not "<t>", since there is "<t>a"
+  bound->Guess(bound->Begin(), 9, Guesses::kSure, sure);
+  ASSERT_EQ(sure.size(), 1u);
+  EXPECT_EQ(FreeTextOf(sure[0]), "ab");
   BoundState state = bound->Begin();
   for (const TokenId token : guess) ASSERT_TRUE(*bound->Advance(state, token));
   EXPECT_FALSE(bound->IsOver(state));
