@@ -68,7 +68,7 @@ class Chat(BrowserCase):
         self.browser.press("Alt", "n")
         self.set("#schema", "")
         self.talk("What is 1 + 1?")
-        self.assertEqual(self.server.metrics()["llamacpp:requests_processing"], 1)
+        self.server.wait_until(lambda metrics: metrics["llamacpp:requests_processing"] == 1)
         self.assertEqual(len(self.browser.texts("#conversations li")), 2)
         self.assertEqual(len(self.browser.texts("#conversations .busy")), 1)
         self.browser.click("#conversations li:has(.busy) .opens")

@@ -8,7 +8,7 @@ import tempfile
 import time
 import unittest
 
-from common import CHAT_MODEL, Server, ServerCase, answers_in, read_all, run_kvant
+from common import CHAT_MODEL, SECONDS, Server, ServerCase, answers_in, read_all, run_kvant
 
 HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 MARK = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -251,11 +251,11 @@ class Starting(unittest.TestCase):
     def test_slow_heads(self):
         """A head that does not come ends the connection without an answer; others are served meanwhile."""
         with Server() as server:
+            start = time.monotonic()
             slow = [server.connect() for _ in range(100)]
             for client in slow:
                 client.sendall(b"GET /health HT")
             self.assertEqual(server.ask("GET", "/health")[0], 200)
-            start = time.monotonic()
             self.assertEqual(slow[0].recv(1), b"")
             self.assertGreater(time.monotonic() - start, 5)
             for client in slow:
@@ -266,10 +266,18 @@ class Starting(unittest.TestCase):
             connection = server.begin("/v1/completions", {"prompt": "a", "max_tokens": -1, "ignore_eos": True})
             server.wait_until(lambda metrics: metrics["llamacpp:requests_processing"] == 1)
             server.process.send_signal(signal.SIGTERM)
-            time.sleep(1)
+            # The text may go on for ten minutes, and nobody else may begin one.
+            end = time.monotonic() + SECONDS
+            while server.ask("GET", "/health")[0] != 503:
+                self.assertLess(time.monotonic(), end)
+            found, _, data = server.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1})
+            self.assertEqual((found, data["error"]["type"]), (503, "unavailable_error"))
             self.assertIsNone(server.process.poll())
-            server.process.send_signal(signal.SIGTERM)
-            server.process.wait(10)
+            # One that comes with the first, as timeout(1) sends two, does not count.
+            while server.process.poll() is None:
+                self.assertLess(time.monotonic(), end)
+                server.process.send_signal(signal.SIGTERM)
+                time.sleep(0.3)
             connection.close()
 
 

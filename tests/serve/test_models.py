@@ -15,6 +15,8 @@ MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models"
 NAMES = ("shakespeare", "dialogue", "qwen35-tiny")
 # With these a plan is of about 12, 7 and 8 MB.
 SMALL = ("--parallel", "2", "-c", "256")
+# With these kernels a text of hundreds of tokens is under way for many seconds, in which a test can do what it has to.
+SLOW = {"KVANT_ISA": "scalar"}
 
 
 def source(name):
@@ -33,8 +35,8 @@ class Folder(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder.name, name)
 
-    def serve(self, *options):
-        server = Server("--models=" + self.folder.name, *SMALL, *options)
+    def serve(self, *options, environment=None):
+        server = Server("--models=" + self.folder.name, *SMALL, *options, environment=environment)
         self.addCleanup(server.close)
         return server
 
@@ -47,14 +49,15 @@ class Folder(unittest.TestCase):
     def body(self, name, tokens=12, **further):
         return {"model": name, "prompt": "KING:", "max_tokens": tokens, "temperature": 0, "ignore_eos": True, **further}
 
-    def alone(self, name, tokens=12):
-        code, out, error = run_kvant("run", source(name), "-p", "KING:", "-n", str(tokens), "--temp", "0", "--ignore-eos", "-q", "-c", "256")
+    def alone(self, name, tokens=12, prompt="KING:", environment=None):
+        code, out, error = run_kvant("run", source(name), "-p", prompt, "-n", str(tokens), "--temp", "0", "--ignore-eos", "-q", "-c", "256",
+                                     environment=environment)
         self.assertEqual(code, 0, error)
         return out
 
-    def check_text(self, data, name, tokens=12):
+    def check_text(self, data, name, tokens=12, **further):
         self.assertEqual(data["model"], name)
-        self.assertEqual(data["choices"][0]["text"].strip(), self.alone(name, tokens).strip())
+        self.assertEqual(data["choices"][0]["text"].strip(), self.alone(name, tokens, **further).strip())
 
     def test_names(self):
         with open(self.path("notes.txt"), "w", encoding="utf-8") as file:
@@ -129,8 +132,7 @@ class Folder(unittest.TestCase):
             self.assertLessEqual(server.metrics()["kvant_models_bytes"], 16 << 20)
         self.assertEqual(self.states(server)["shakespeare"], "loaded")
         self.assertEqual(self.states(server)["qwen35-tiny"], "unloaded")
-        counted = server.metrics()["kvant_texts_ended_total"]
-        self.assertEqual(counted, 4)  # those of models that have gone count on
+        server.wait_until(lambda metrics: metrics["kvant_texts_ended_total"] == 4)  # those of models that have gone count on
 
     def test_what_never_fits(self):
         server = self.serve("--memory-max", "8MiB")
@@ -142,25 +144,35 @@ class Folder(unittest.TestCase):
 
     def test_nobody_is_ended_for_others(self):
         """A request for another model waits until there is room, and later ones for the first model wait behind it."""
-        server = self.serve("--memory-max", "20MiB", "-c", "3200")
-        long = self.body("shakespeare", 3000)
-        order = []
+        server = self.serve("--memory-max", "20MiB", "-c", "3200", environment=SLOW)
+        prompt = "KING: my lord, " * 20  # several blocks of the KV cache
         with concurrent.futures.ThreadPoolExecutor(3) as threads:
-            def ask(name, body):
-                data = server.post(TEXTS, body)
-                order.append(name)
-                return data
-            first = threads.submit(ask, "long", long)
+            first = threads.submit(server.post, TEXTS, self.body("shakespeare", 300, prompt=prompt))
             server.wait_until(lambda metrics: metrics["llamacpp:requests_processing"] == 1)
-            other = threads.submit(ask, "other", self.body("dialogue"))
-            self.wait_for(server, "dialogue", "loading")
-            again = threads.submit(ask, "again", self.body("shakespeare"))
+            self.assertEqual(self.states(server)["shakespeare"], "loaded")
+            other = threads.submit(server.post, TEXTS, self.body("dialogue"))
+            # It has to leave for the other one, and takes no requests from then on.
+            server.wait_until(lambda _: self.states(server)["shakespeare"] != "loaded")
+            again = threads.submit(server.post, TEXTS, self.body("shakespeare", prompt=prompt))
             self.assertEqual(server.ask("GET", "/health")[0], 200)
-            data = first.result()
-            self.assertEqual(data["usage"]["completion_tokens"], 3000)
-            self.check_text(other.result(), "dialogue")
-            self.check_text(again.result(), "shakespeare")
-        self.assertEqual(order, ["long", "other", "again"])
+            usage = first.result()["usage"]
+            self.assertEqual((usage["completion_tokens"], usage["prompt_tokens"] > 64), (300, True))
+            self.check_text(other.result(), "dialogue", environment=SLOW)
+            self.check_text(again.result(), "shakespeare", prompt=prompt, environment=SLOW)
+        # What was loaded anew knows nothing of the prompt.
+        self.assertEqual(again.result()["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+        known = server.post(TEXTS, self.body("shakespeare", prompt=prompt))["usage"]
+        self.assertGreaterEqual(known["prompt_tokens_details"]["cached_tokens"], 32)
+
+    def test_what_leaves_is_shown_as_unloading(self):
+        server = self.serve("-c", "3200", environment=SLOW)
+        stream = server.events(TEXTS, self.body("dialogue", 300))
+        next(stream)
+        server.post("/models/unload", {"model": "dialogue"})
+        self.assertIn(self.states(server)["dialogue"], ("unloading", "unloaded"))
+        # A request that comes then is served once it is loaded again, and the text that was there ends as it would have.
+        self.check_text(server.post(TEXTS, self.body("dialogue")), "dialogue", environment=SLOW)
+        self.assertEqual(list(stream)[-1]["choices"][0]["finish_reason"], "length")
 
     def test_load_and_unload(self):
         server = self.serve()
@@ -207,10 +219,10 @@ class Folder(unittest.TestCase):
             stop.set()
             watcher.join()
         self.assertLessEqual(max(most), 16 << 20)
-        self.assertEqual(server.metrics()["kvant_texts_ended_total"], 60)
+        server.wait_until(lambda metrics: metrics["kvant_texts_ended_total"] == 60)
 
     def test_ends_while_somebody_waits(self):
-        server = self.serve("--memory-max", "20MiB", "-c", "3200", "--drain-s", "0")
+        server = self.serve("--memory-max", "20MiB", "-c", "3200", "--drain-s", "0", environment=SLOW)
         with concurrent.futures.ThreadPoolExecutor(2) as threads:
             first = threads.submit(server.ask, "POST", TEXTS, self.body("shakespeare", -1))
             server.wait_until(lambda metrics: metrics["llamacpp:requests_processing"] == 1)

@@ -4,8 +4,10 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <filesystem>
+#include <future>
 #include <iterator>
 #include <map>
 #include <thread>
@@ -203,22 +205,35 @@ TEST_P(RunnerKinds, ClientsThatLeaveChangeNoOtherText) {
   ExpectOk(runner->Check());
 }
 
+// The running text waits in its first token until the scheduler was told to stop.
 TEST(Serving, StopEndsWhatIsThere) {
   const auto model = OpenTiny({}, OwnGemm());
   auto runner = OpenRunner(model, ServedBy(KvType::kF16, 1, 1));
   ServingThread serving(*runner, {});
-  Order endless{.prompt = RandomTokens(5, 1), .sampling = {}, .max_tokens = 400};
-  Client running(model, endless);
-  Client waiting(model, endless);
-  ExpectOk(serving.scheduler.Submit(running.request));
-  running.WaitForTokens(1);
+  const Order order{.prompt = RandomTokens(5, 1), .sampling = {}, .max_tokens = 400};
+  std::promise<void> begun;
+  std::promise<void> told;
+  std::atomic<bool> is_first = true;
+  TextRequest::Setup setup = SetupOf(model, order);
+  setup.on_token = [&](TokenId, const TokenLogProbs*) {
+    if (!is_first.exchange(false)) return;
+    begun.set_value();
+    told.get_future().wait();
+  };
+  const auto running = std::make_shared<TextRequest>(std::move(setup));
+  Client waiting(model, order);
+  ExpectOk(serving.scheduler.Submit(running));
+  begun.get_future().wait();
   ExpectOk(serving.scheduler.Submit(waiting.request));
+  serving.scheduler.Stop();
+  told.set_value();
   ExpectOk(serving.Stop());
-  running.WaitForEnd();
   waiting.WaitForEnd();
+  EXPECT_TRUE(running->status().Is(ErrorCode::kCancelled));
+  EXPECT_EQ(running->generation().ids.size(), 1u);
   EXPECT_TRUE(waiting.request->status().Is(ErrorCode::kCancelled));
   EXPECT_EQ(waiting.request->generation().finish_reason, FinishReason::kCancelled);
-  Client late(model, endless);
+  Client late(model, order);
   EXPECT_TRUE(serving.scheduler.Submit(late.request).Is(ErrorCode::kCancelled));
   EXPECT_EQ(late.request->state(), Request::State::kNew);
   EXPECT_EQ(runner->stats().sequences, 0);

@@ -191,7 +191,9 @@ std::vector<ModelPool::Listed> ModelPool::List() {
   for (const auto& [name, entry] : entries_) {
     Listed& one = out.emplace_back();
     one.name = name;
-    one.state = entry->state;
+    // One that is to leave takes no requests any more, whether it still has some or not.
+    const bool leaves = entry->state == State::kLoaded && entry->is_leaving;
+    one.state = leaves ? State::kUnloading : entry->state;
     one.file_bytes = entry->file.bytes;
     one.error = entry->error;
     if (entry->state == State::kLoaded) one.model = Lease(*entry);

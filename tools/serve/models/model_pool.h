@@ -70,6 +70,8 @@ class ModelPool {
   using Ready = std::function<void(const ModelLease& model, const Refusal& refusal)>;
   void Acquire(const std::string& name, Ready ready);
 
+  // kLoading: it is waited for, and its file is opened, waits for room or is loaded. kUnloading: it
+  // takes no new requests, and may still end those that it has.
   enum class State : uint8_t { kUnloaded, kLoading, kLoaded, kUnloading };
   struct Listed {
     std::string name;
