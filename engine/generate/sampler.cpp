@@ -120,7 +120,10 @@ struct Sampler::Chain {
   Chain(size_t vocab, size_t list_max, uint64_t seed) : candidates(vocab, list_max), random(seed) {}
 
   Chain(const Chain& other)
-      : stages(other.stages), candidates(other.candidates), random(other.random) {
+      : stages(other.stages),
+        candidates(other.candidates),
+        random(other.random),
+        has_drawn(other.has_drawn) {
     for (const Link& link : other.links) links.push_back({link.stage->Clone(), link.row});
     SetDraw(other.draw->Clone());
   }
@@ -144,6 +147,7 @@ struct Sampler::Chain {
   std::unique_ptr<DrawingStage> draw;
   Candidates candidates;
   Xoshiro256 random;
+  bool has_drawn = false;  // the last time, so that the candidates are those of a draw
 };
 
 Status Sampler::Chain::Add(const SamplerChain& rows, const SamplerSetup& setup) {
@@ -224,6 +228,7 @@ Result<std::optional<TokenId>> Sampler::Next(std::span<const float> logits, cons
     return MakeError(ErrorCode::kInvalid, "sampling: expected {} logits, found {}", chain_->vocab(),
                      logits.size());
   }
+  chain_->has_drawn = false;
   candidates.Start(logits);
   KVANT_ASSIGN(const bool goes_on, chain_->stages.Apply(text, candidates.row()));
   if (!goes_on) return std::optional<TokenId>();
@@ -233,7 +238,34 @@ Result<std::optional<TokenId>> Sampler::Next(std::span<const float> logits, cons
     link.stage->Apply(candidates, chain_->random);
   }
   if (!candidates.MakeList()) return NoToken();
+  chain_->has_drawn = true;
   return std::optional(candidates[chain_->draw->Draw(candidates, chain_->random)].id);
+}
+
+std::vector<TokenChance> Sampler::Chances(size_t count) {
+  std::vector<TokenChance> out;
+  if (!chain_->has_drawn) return out;
+  Candidates& candidates = chain_->candidates;
+  candidates.ComputeWeights();
+  candidates.Sort(count);
+  const auto total = static_cast<double>(candidates.weight_total());
+  for (size_t i = 0; i < std::min(count, candidates.size()); ++i) {
+    if (candidates[i].weight == 0) break;
+    out.push_back({candidates[i].id, static_cast<double>(candidates[i].weight) / total});
+  }
+  return out;
+}
+
+double Sampler::ChanceOf(TokenId token) {
+  if (!chain_->has_drawn) return 0;
+  Candidates& candidates = chain_->candidates;
+  candidates.ComputeWeights();
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (candidates[i].id != token) continue;
+    return static_cast<double>(candidates[i].weight) /
+           static_cast<double>(candidates.weight_total());
+  }
+  return 0;
 }
 
 }  // namespace kvant

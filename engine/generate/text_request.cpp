@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "base/result.h"
@@ -199,6 +200,17 @@ TokenLogProbs TextRequest::LogProbsOf(TokenId id, std::span<const float> logits,
   return out;
 }
 
+// Log-probabilities of the sampler's last draw, which has chosen `id`.
+TokenLogProbs TextRequest::LogProbsOfDraw(TokenId id, int32_t top) {
+  Sampler& sampler = *setup_.sampler;
+  TokenLogProbs out;
+  out.chosen = {id, std::log(sampler.ChanceOf(id))};
+  for (const TokenChance& one : sampler.Chances(static_cast<size_t>(top))) {
+    out.top.push_back({one.id, std::log(one.probability)});
+  }
+  return out;
+}
+
 // The text with the tokens that this step has chosen so far. They stand behind all_ until the next
 // token is chosen.
 LogitText TextRequest::Text() {
@@ -226,7 +238,9 @@ Status TextRequest::Choose(std::span<const float> logits, int64_t position, Toke
   setup_.sampler->Accept(*id);
   chosen_.push_back(*id);
   if (const auto top = options().log_probs; top.has_value()) {
-    chosen_log_probs_.push_back(LogProbsOf(*id, logits, *top));
+    const bool of_model = options().log_probs_from == GenerateOptions::LogProbSource::kModel;
+    chosen_log_probs_.push_back(of_model ? LogProbsOf(*id, logits, *top)
+                                         : LogProbsOfDraw(*id, *top));
   }
   return {};
 }

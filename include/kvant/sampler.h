@@ -93,6 +93,12 @@ struct SamplingOptions {
 Result<std::vector<std::string>> ParseSamplers(std::string_view names);
 Result<std::vector<std::string>> ParseSamplerLetters(std::string_view letters);
 
+// A token that the samplers have left, and how likely it was to be drawn then.
+struct TokenChance {
+  TokenId id = 0;
+  double probability = 0;
+};
+
 class Sampler {
  public:
   // kInvalid, naming the option, the range and the value, for options that make no sense. The
@@ -111,6 +117,14 @@ class Sampler {
   Result<TokenId> Sample(std::span<const float> logits);
   // The next token of the text; nullopt where a stage that ends texts has left no token.
   Result<std::optional<TokenId>> Next(std::span<const float> logits, const LogitText& text);
+
+  // The tokens among which the last call of Sample or Next has drawn one, with the probabilities of
+  // that draw, which add up to 1: the `count` likeliest, the lower id first of equal ones. There are
+  // fewer where the samplers have left fewer, and none where nothing was drawn. Tokens of
+  // probability 0 are left out.
+  std::vector<TokenChance> Chances(size_t count);
+  // The probability that a token had in that draw; 0 for one that the samplers have removed.
+  double ChanceOf(TokenId token);
 
   // Tells stages and samplers that a token of the prompt or of the text has passed. Ids outside the
   // vocabulary are ignored.

@@ -62,9 +62,13 @@ struct GenerateOptions {
   std::shared_ptr<Draft> draft = nullptr;
   int64_t draft_tokens = 8;
   // Log-probabilities of each token of the text are kept, and of this many likeliest tokens at its
-  // place; 0: of the token alone. nullopt: none are. They are those of the model, before anything
-  // changes its logits.
+  // place; 0: of the token alone. nullopt: none are.
   std::optional<int32_t> log_probs = {};
+  // kModel: those of the model, before anything changes its logits. kSampler: those with which the
+  // token was drawn from what all stages and samplers had left, which may be fewer tokens than asked
+  // for (Sampler::Chances).
+  enum class LogProbSource : uint8_t { kModel, kSampler };
+  LogProbSource log_probs_from = LogProbSource::kModel;
   // Log-probabilities are kept for each token of the prompt, too, but for the first, which nothing
   // predicts. The whole prompt is computed then, whatever is known of it. In a family of samples
   // the first one has them.
@@ -193,6 +197,7 @@ class TextRequest final : public Request {
   Status Choose(std::span<const float> logits, int64_t position, TokenId token);
   LogitText Text();
   static TokenLogProbs LogProbsOf(TokenId id, std::span<const float> logits, int32_t top);
+  TokenLogProbs LogProbsOfDraw(TokenId id, int32_t top);
   Status TakeStep(SequenceHost& host);
   Status GoOn(SequenceHost& host);
   bool Take(size_t i);

@@ -1,4 +1,5 @@
 """llama-server's own interface: /completion, its prompts, fields and streams, and /infill."""
+import math
 import os
 import random
 import tempfile
@@ -58,6 +59,37 @@ class Completion(ServerCase):
             self.assertEqual(token["top_logprobs"][0]["id"], token["id"])  # the likeliest was taken
             self.assertEqual(bytes(token["bytes"]).decode(), token["token"])
         self.assertNotIn("completion_probabilities", self.server.post(PATH, {**self.body, "n_probs": 0}))
+
+    def test_probabilities_of_draws(self):
+        """With post_sampling_probs they are what samplers leave of the model's: computed here from its log-probabilities."""
+        first = {"prompt": "ROMEO:", "n_predict": 1, "ignore_eos": True, "seed": 4, "n_probs": 20}
+        listed = self.server.post(PATH, {**first, "temperature": 0})["completion_probabilities"][0]["top_logprobs"]
+        for kept, temperature, wanted in ((20, 1, 20), (7, 0.6, 20), (12, 1.5, 5)):
+            weights = [math.exp(one["logprob"] / temperature) for one in listed[:kept]]
+            expected = [(one["id"], weight / sum(weights)) for one, weight in zip(listed, weights)][:wanted]
+            body = {**first, "n_probs": wanted, "samplers": ["top_k", "temperature"], "top_k": kept, "temperature": temperature,
+                    "post_sampling_probs": True}
+            data = self.server.post(PATH, body)
+            token, = data["completion_probabilities"]
+            self.assertEqual((set(token), data["generation_settings"]["post_sampling_probs"]), ({"id", "token", "bytes", "prob", "top_probs"}, True))
+            self.assertEqual([set(one) for one in token["top_probs"]], [{"id", "token", "bytes", "prob"}] * len(expected))
+            self.assertEqual([one["id"] for one in token["top_probs"]], [number for number, _ in expected])
+            for one, (number, probability) in zip(token["top_probs"], expected):
+                self.assertAlmostEqual(one["prob"], probability, delta=1e-5)  # logits are floats
+                if number == token["id"]:
+                    self.assertEqual(one["prob"], token["prob"])
+            events = self.server.stream(PATH, body, has_done=False)
+            self.assertEqual(events[0]["completion_probabilities"], [token])
+        # Nothing is left to chance: one token, whatever was asked for.
+        token, = self.server.post(PATH, {**first, "temperature": 0, "post_sampling_probs": True})["completion_probabilities"]
+        self.assertEqual((token["prob"], [(one["id"], one["prob"]) for one in token["top_probs"]]), (1, [(listed[0]["id"], 1)]))
+        # Of a grammar, too.
+        body = {**first, "grammar": 'root ::= "yes"', "post_sampling_probs": True, "temperature": 1}
+        for token in self.server.post(PATH, {**body, "n_predict": 9})["completion_probabilities"]:
+            self.assertEqual(sum(one["prob"] for one in token["top_probs"]), 1)
+        self.assertNotIn("completion_probabilities", self.server.post(PATH, {**self.body, "post_sampling_probs": True}))
+        found, _, data = self.server.ask("POST", PATH, {**body, "best_of": 2})
+        self.assertEqual((found, data["error"]["param"]), (400, "post_sampling_probs"))
 
     def test_streams(self):
         for further in ({}, {"n_probs": 2}, {"temperature": 1, "seed": 3}, {"timings_per_token": True}):
@@ -151,7 +183,7 @@ class Completion(ServerCase):
         self.server.post(PATH, {**self.body, "n_keep": 1, "n_discard": 0, "t_max_prompt_ms": 500, "return_tokens": False})
         self.assertEqual(self.server.metrics()["kvant_unknown_fields_total"], before)
         for name, value in (("return_tokens", 1), ("response_fields", "a"), ("response_fields", [1]), ("return_progress", "a"), ("n_indent", -1),
-                            ("n_indent", 1.5), ("t_max_predict_ms", "a"), ("post_sampling_probs", True), ("echo", True), ("suffix", "a"),
+                            ("n_indent", 1.5), ("t_max_predict_ms", "a"), ("post_sampling_probs", 1), ("echo", True), ("suffix", "a"),
                             ("n_predict", -2), ("temperature", "a"), ("id_slot", 8), ("lora", [{"id": 0, "scale": 1}])):
             found, _, data = self.server.ask("POST", PATH, {**self.body, name: value})
             self.assertEqual(found, 400, (name, value))

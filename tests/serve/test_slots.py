@@ -89,6 +89,44 @@ class Slots(unittest.TestCase):
         self.assertEqual(erased, {"id_slot": used[0], "n_erased": 3})
         self.assertIn("no text", self.act(server, used[0], "save", "a", 400)["error"]["message"])
 
+    def test_what_they_show(self):
+        """What clients of llama-server read of a slot: how far its newest text is or was, and what it was asked to be."""
+        server = self.serve(TEXT_MODEL, "-c", "200000")
+        keys = {"id", "n_ctx", "speculative", "is_processing", "n_prompt_tokens"}
+        self.assertEqual([set(slot) for slot in server.ask("GET", "/slots")[2]], [keys] * 3)
+        body = {"prompt": PROMPT, "n_predict": 12, "temperature": 0.5, "seed": 7, "ignore_eos": True, "id_slot": 1, "stop": ["never to be shown"]}
+        for task in range(2):
+            data = server.post("/completion", body)
+            slot = server.ask("GET", "/slots")[2][1]
+            count = data["tokens_evaluated"]
+            self.assertEqual(set(slot), {*keys, "id_task", "n_prompt_tokens_processed", "n_prompt_tokens_cache", "params", "next_token"})
+            self.assertEqual((slot["id"], slot["id_task"], slot["n_ctx"], slot["is_processing"]), (1, task, 200000, False))
+            self.assertEqual((slot["n_prompt_tokens"], slot["n_prompt_tokens_cache"]), (count + 11, data["timings"]["cache_n"]))
+            self.assertEqual(slot["n_prompt_tokens_cache"] + slot["n_prompt_tokens_processed"], count)
+            self.assertEqual(slot["next_token"], [{"has_next_token": False, "has_new_line": "\n" in data["content"], "n_remain": 0, "n_decoded": 12}])
+            expected = {name: value for name, value in data["generation_settings"].items()
+                        if name not in ("stop", "grammar", "logit_bias", "dry_sequence_breakers")}
+            self.assertEqual(slot["params"], expected)
+            self.assertNotIn("never to be shown", json.dumps(slot))
+        self.assertGreaterEqual(slot["n_prompt_tokens_cache"], 64)
+        self.assertNotIn("params", server.ask("GET", "/slots")[2][0])
+        # While a text is made its numbers rise, and nobody has to wait for them.
+        connection = server.begin("/v1/completions", {"prompt": "ROMEO:", "max_tokens": -1, "ignore_eos": True, "id_slot": 0})
+        seen = []
+
+        def rises(_):
+            slot = server.ask("GET", "/slots")[2][0]
+            if slot["is_processing"] and slot["next_token"][0]["n_decoded"] > (seen[-1]["next_token"][0]["n_decoded"] if seen else 0):
+                seen.append(slot)
+            return len(seen) == 3
+        server.wait_until(rises)
+        self.assertEqual({slot["id_task"] for slot in seen}, {2})
+        for slot in seen:
+            token = slot["next_token"][0]
+            self.assertEqual((token["has_next_token"], token["n_remain"], slot["params"]["n_predict"], slot["params"]["seed"]), (True, -1, -1, -1))
+            self.assertEqual(slot["n_prompt_tokens"] - token["n_decoded"], slot["n_prompt_tokens_processed"] + slot["n_prompt_tokens_cache"])
+        connection.close()
+
     def test_what_is_refused(self):
         server = self.serve()
         server.post("/completion", {"prompt": "a", "n_predict": 2, "id_slot": 0})

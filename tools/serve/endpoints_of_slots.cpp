@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "tools/serve/answer/sampling_json.h"
 #include "tools/serve/answer/slot_requests.h"
 #include "tools/serve/endpoints.h"
 
@@ -139,6 +140,37 @@ Refusal StartSlotAction(EndpointContext& context, Exchange& exchange) {
   return {};
 }
 
+// A slot as llama-server shows it. The second part is there once the slot has had a text, and is
+// that of the newest one.
+Json SlotJson(const ServedModel& served, size_t number, const SlotTable::Slot& slot) {
+  const bool is_busy = slot.texts > 0;
+  Json out = {{"id", number},
+              {"n_ctx", served.session().context},
+              {"speculative", false},
+              {"is_processing", is_busy},
+              {"n_prompt_tokens", slot.tokens}};
+  if (slot.text < 0) return out;
+  const TextFields& fields = *slot.fields;
+  const SlotTable::Progress& progress = slot.progress;
+  if (is_busy) out["n_prompt_tokens"] = progress.prompt + progress.generated;
+  out["id_task"] = slot.text;
+  out["n_prompt_tokens_processed"] = progress.prompt - progress.cached;
+  out["n_prompt_tokens_cache"] = progress.cached;
+  out["params"] = SettingsJson(fields, served.tokenizer());
+  // What a client has written is not for others.
+  for (const char* const own : {"stop", "grammar", "logit_bias", "dry_sequence_breakers"}) {
+    out["params"].erase(own);
+  }
+  out["params"]["seed"] =
+      fields.sampling.seed.has_value() ? Json(*fields.sampling.seed) : Json(-1);
+  const int64_t remain = fields.max_tokens < 0 ? -1 : fields.max_tokens - progress.generated;
+  out["next_token"] = Json::array({{{"has_next_token", is_busy},
+                                    {"has_new_line", progress.has_new_line},
+                                    {"n_remain", remain},
+                                    {"n_decoded", progress.generated}}});
+  return out;
+}
+
 }  // namespace
 
 void AnswerSlots(EndpointContext& context, Exchange exchange) {
@@ -147,11 +179,7 @@ void AnswerSlots(EndpointContext& context, Exchange exchange) {
   Json slots = Json::array();
   for (const SlotTable::Slot& slot : served.slots().List()) {
     has_idle |= slot.texts == 0;
-    slots.push_back({{"id", slots.size()},
-                     {"n_ctx", served.session().context},
-                     {"speculative", false},
-                     {"is_processing", slot.texts > 0},
-                     {"n_prompt_tokens", slot.tokens}});
+    slots.push_back(SlotJson(served, slots.size(), slot));
   }
   if (!exchange.request.Parameter("fail_on_no_slot").empty() && !has_idle) {
     ApiError error;

@@ -9,37 +9,6 @@
 namespace kvant::tools {
 namespace {
 
-// The biases of tokens; null stands for -infinity, which forbids a token.
-Json BiasesJson(const TextFields& fields, const Tokenizer& tokenizer) {
-  Json out = Json::array();
-  for (const LogitBias& one : fields.sampling.logit_bias) {
-    const bool forbids = std::isinf(one.bias);
-    out.push_back({{"bias", forbids ? Json(nullptr) : Json(one.bias)}, {"token", one.token}});
-  }
-  if (!fields.ignore_eos) return out;
-  for (const TokenId id : tokenizer.special().end_of_generation) {
-    out.push_back({{"bias", nullptr}, {"token", id}});
-  }
-  return out;
-}
-
-Json SettingsJson(const TextFields& fields, const Tokenizer& tokenizer) {
-  Json out = SamplingJson(fields.sampling);
-  out["samplers"] = SamplerNamesJson(fields.sampling);
-  out["logit_bias"] = BiasesJson(fields, tokenizer);
-  out["stop"] = fields.stop_texts;
-  out["max_tokens"] = out["n_predict"] = fields.max_tokens;
-  out["n_keep"] = out["n_discard"] = 0;
-  out["ignore_eos"] = fields.ignore_eos;
-  out["stream"] = fields.stream;
-  out["n_probs"] = fields.log_probs.value_or(0);
-  out["grammar"] = fields.grammar.has_value() ? fields.grammar->text : "";
-  out["timings_per_token"] = fields.timings_in_chunks;
-  out["post_sampling_probs"] = false;
-  out["lora"] = Json::array();
-  return out;
-}
-
 // "eos", "limit" or "word".
 const char* StopType(const SampleAnswer& sample) {
   if (!sample.stop_text.empty()) return "word";
@@ -54,12 +23,17 @@ NativeFormat::NativeFormat(const ServedModel& served, const TextFields& fields, 
       native_(std::move(native)),
       prompts_(std::move(prompts)),
       samples_(static_cast<size_t>(fields.samples)),
+      after_sampling_(fields.after_sampling),
       settings_(SettingsJson(fields, served.tokenizer())) {}
 
 Json NativeFormat::Probabilities(const std::vector<TokenLogProbs>& log_probs) const {
   const auto entry = [&](const TokenLogProb& one) {
     Json out = {{"id", one.id}};
     out.update(LogProbJson(served_.tokenizer(), one));
+    if (after_sampling_) {
+      out.erase("logprob");
+      out["prob"] = std::exp(one.log_prob);
+    }
     return out;
   };
   Json list = Json::array();
@@ -67,7 +41,7 @@ Json NativeFormat::Probabilities(const std::vector<TokenLogProbs>& log_probs) co
     Json token = entry(one.chosen);
     Json top = Json::array();
     for (const TokenLogProb& other : one.top) top.push_back(entry(other));
-    token["top_logprobs"] = std::move(top);
+    token[after_sampling_ ? "top_probs" : "top_logprobs"] = std::move(top);
     list.push_back(std::move(token));
   }
   return list;

@@ -39,8 +39,9 @@ class NativeFormat final : public AnswerFormat {
   const ServedModel& served_;
   NativeFields native_;
   std::vector<std::string> prompts_;
-  size_t samples_;  // of each prompt
-  Json settings_;   // of the request, without its seed
+  size_t samples_;       // of each prompt
+  bool after_sampling_;  // the probabilities are those of draws
+  Json settings_;        // of the request, without its seed
 };
 
 }  // namespace kvant::tools

@@ -10,11 +10,17 @@ namespace kvant::tools {
 std::vector<SlotTable::Slot> SlotTable::List() const {
   const std::lock_guard lock(mutex_);
   std::vector<Slot> out;
-  for (const Entry& entry : slots_) out.push_back({entry.texts, std::ssize(entry.tokens)});
+  for (const Entry& entry : slots_) {
+    out.push_back({.texts = entry.texts,
+                   .tokens = std::ssize(entry.tokens),
+                   .text = entry.text,
+                   .fields = entry.fields,
+                   .progress = entry.progress});
+  }
   return out;
 }
 
-int64_t SlotTable::Take(int64_t asked) {
+SlotTable::Place SlotTable::Take(int64_t asked, std::shared_ptr<const TextFields> fields) {
   const std::lock_guard lock(mutex_);
   auto entry = slots_.begin() + asked;
   if (asked < 0) {
@@ -23,7 +29,16 @@ int64_t SlotTable::Take(int64_t asked) {
   }
   ++entry->texts;
   entry->used = ++tick_;
-  return entry - slots_.begin();
+  entry->text = texts_++;
+  entry->fields = std::move(fields);
+  entry->progress = {};
+  return {entry - slots_.begin(), entry->text};
+}
+
+void SlotTable::Show(Place place, const Progress& progress) {
+  const std::lock_guard lock(mutex_);
+  Entry& entry = slots_[static_cast<size_t>(place.slot)];
+  if (entry.text == place.text) entry.progress = progress;
 }
 
 void SlotTable::Leave(int64_t slot, std::vector<TokenId> tokens) {

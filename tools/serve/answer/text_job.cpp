@@ -32,6 +32,10 @@ TextJob::TextJob(ServedModel& served, TextUse use, TextFields fields,
 void TextJob::Start() {
   const auto runs = static_cast<size_t>(std::max(fields_.samples, fields_.best_of));
   const auto family = static_cast<size_t>(served_.session().sequences);
+  auto shown = std::make_shared<TextFields>(fields_);
+  shown->body = {};  // which goes with the request
+  shown->stop_texts.clear();
+  shown->grammar.reset();
   {
     const std::lock_guard lock(mutex_);
     samples_.resize(prompts_.size() * runs);
@@ -46,7 +50,8 @@ void TextJob::Start() {
       sample.index = sample.answer.index = i;
       sample.prompt = &prompts_[i / runs];
       sample.answer.prompt_tokens = std::ssize(sample.prompt->tokens);
-      sample.answer.slot = served_.slots().Take(fields_.slot);
+      sample.place = served_.slots().Take(fields_.slot, shown);
+      sample.answer.slot = sample.place.slot;
       sample.request = std::make_shared<TextRequest>(SetupOf(sample, input));
       requests.push_back(sample.request);
     }
@@ -82,6 +87,9 @@ TextRequest::Setup TextJob::SetupOf(Sample& sample, std::shared_ptr<const TextIn
   options.max_tokens = fields_.max_tokens;
   options.ignore_eos = fields_.ignore_eos;
   options.log_probs = fields_.log_probs;
+  if (fields_.after_sampling) {
+    options.log_probs_from = GenerateOptions::LogProbSource::kSampler;
+  }
   if (fields_.best_of > fields_.samples && !options.log_probs.has_value()) options.log_probs = 0;
   options.logits.grammar = grammar_;
   if (use_ == TextUse::kChat) {
@@ -102,12 +110,10 @@ TextRequest::Setup TextJob::SetupOf(Sample& sample, std::shared_ptr<const TextIn
     if (fields_.echo && wants_log_probs()) options.prompt_log_probs = fields_.log_probs;
   }
   const auto self = shared_from_this();
-  if (fields_.stream && fields_.progress) {
-    options.on_prefill = [self, &sample](int64_t done) {
-      const std::lock_guard lock(self->mutex_);
-      self->TakeProgress(sample, done);
-    };
-  }
+  options.on_prefill = [self, &sample](int64_t done) {
+    const std::lock_guard lock(self->mutex_);
+    self->TakeProgress(sample, done);
+  };
   setup.on_token = [self, &sample](TokenId id, const TokenLogProbs* log_probs) {
     const std::lock_guard lock(self->mutex_);
     self->TakeToken(sample, id, log_probs);
@@ -135,9 +141,18 @@ TextRequest::Setup TextJob::SetupOf(Sample& sample, std::shared_ptr<const TextIn
 
 void TextJob::TakeProgress(Sample& sample, int64_t tokens) {
   if (sample.request == nullptr || sample.tokens > 0 || answered_) return;
+  ShowInSlot(sample, tokens);
+  if (!fields_.stream || !fields_.progress) return;
   Send(format_->Progress(sample.answer, {.done = tokens,
                                          .cached = sample.request->reused_tokens(),
                                          .seconds = sample.request->generation().prefill_seconds}));
+}
+
+void TextJob::ShowInSlot(const Sample& sample, int64_t prompt) {
+  served_.slots().Show(sample.place, {.prompt = prompt,
+                                      .cached = sample.request->reused_tokens(),
+                                      .generated = sample.tokens,
+                                      .has_new_line = sample.has_new_line});
 }
 
 void TextJob::TakeToken(Sample& sample, TokenId id, const TokenLogProbs* log_probs) {
@@ -156,6 +171,7 @@ void TextJob::TakeToken(Sample& sample, TokenId id, const TokenLogProbs* log_pro
     sample.answer.seed = sample.request->seed();
   }
   sample.answer.completion_tokens = ++sample.tokens;
+  if (sample.request != nullptr) ShowInSlot(sample, sample.answer.prompt_tokens);
   if (fields_.stream) sample.waiting_tokens.push_back(id);
   if (log_probs == nullptr) return;
   sample.log_prob_sum += log_probs->chosen.log_prob;
@@ -225,6 +241,7 @@ EchoAnswer TextJob::EchoOf(const Sample& sample) const {
 
 void TextJob::Emit(Sample& sample, AnswerPart part, std::string_view text) {
   AddTextTo(sample.answer, part, text);
+  sample.has_new_line |= text.find('\n') != std::string_view::npos;
   EmitEvents(sample, [&](const std::vector<TokenLogProbs>* log_probs) {
     return format_->Piece(sample.answer, part, text, log_probs);
   });

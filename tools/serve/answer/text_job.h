@@ -53,6 +53,7 @@ class TextJob final : public std::enable_shared_from_this<TextJob> {
     std::optional<StopTextFilter> stops;
     std::optional<GapLimits> limits;
     SampleAnswer answer;
+    SlotTable::Place place = {};
     std::string raw;                           // the content of a chat with its stop text
     std::vector<TokenLogProbs> waiting;        // of tokens whose text is not out yet
     std::vector<TokenId> waiting_tokens = {};  // these, in a stream
@@ -63,6 +64,7 @@ class TextJob final : public std::enable_shared_from_this<TextJob> {
     bool begun = false;                                // its first event is out
     bool stopped = false;
     bool ended = false;
+    bool has_new_line = false;  // in what was shown
     double log_prob_sum = 0;
     Clock::time_point first_token = {};
     Clock::time_point last_token = {};
@@ -70,6 +72,7 @@ class TextJob final : public std::enable_shared_from_this<TextJob> {
 
   TextRequest::Setup SetupOf(Sample& sample, std::shared_ptr<const TextInput> input);
   void TakeProgress(Sample& sample, int64_t tokens);
+  void ShowInSlot(const Sample& sample, int64_t prompt);
   void TakeToken(Sample& sample, TokenId id, const TokenLogProbs* log_probs);
   bool TakeText(Sample& sample, std::string_view piece);
   bool TakePart(Sample& sample, AnswerPart part, std::string_view text);

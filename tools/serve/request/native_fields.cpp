@@ -98,11 +98,9 @@ Refusal ReadNativeFields(const RequestJson& body, TextFields& fields, NativeFiel
   int64_t milliseconds = 0;
   KVANT_REFUSE(ReadWholeNumber(body, "t_max_predict_ms", kMillisecondsMax, &milliseconds));
   fields.seconds_max = static_cast<double>(milliseconds) / 1000;
-  bool after_sampling = false;
-  KVANT_REFUSE(ReadFlag(body, "post_sampling_probs", &after_sampling));
-  if (after_sampling) {
-    return NotSupported("post_sampling_probs",
-                        "the probabilities are those of the model, before samplers change them");
+  KVANT_REFUSE(ReadFlag(body, "post_sampling_probs", &fields.after_sampling));
+  if (fields.after_sampling && fields.best_of > fields.samples) {
+    return NotSupported("post_sampling_probs", "best_of compares probabilities of the model");
   }
   if (fields.echo) return NotSupported("echo", "/v1/completions shows prompts");
   if (!fields.suffix.empty()) return NotSupported("suffix", "/infill fills gaps");

@@ -55,6 +55,7 @@ struct TextFields {
   bool timings_in_chunks = false;
   std::optional<int32_t> log_probs = {};  // of each token, and of so many at its place
   bool wants_log_probs = false;           // chat's flag, beside its number of others
+  bool after_sampling = false;            // they are those of the draw, as probabilities
   bool echo = false;
   bool reuses_prompt = true;
   int64_t slot = -1;        // that the text has; -1: any
