@@ -229,6 +229,13 @@ class Starting(unittest.TestCase):
             code, _, error = run_kvant("serve", CHAT_MODEL, "--port", str(server.port))
             self.assertEqual(code, 1)
             self.assertIn("Address already in use", error)
+            # Both faults are told at once, and first the one that any port has.
+            code, _, error = run_kvant("serve", CHAT_MODEL, "--host", "0.0.0.0", "--port", str(server.port))
+            self.assertEqual(code, 2)
+            self.assertRegex(error, r"--no-key; besides, cannot listen on 0\.0\.0\.0, port %d: Address already in use" % server.port)
+            code, _, error = run_kvant("serve", CHAT_MODEL, "--host", "0.0.0.0", "--port", "0")
+            self.assertEqual(code, 2)
+            self.assertNotIn("besides", error)
         # The port is free again at once.
         with Server() as server:
             port = server.port

@@ -1,7 +1,6 @@
 // kvant serve: models behind the HTTP interfaces that other programs know.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <optional>
@@ -88,6 +87,16 @@ Result<std::vector<Listener>> OpenListeners(const ServeOptions& options) {
                                                         : static_cast<uint16_t>(options.port);
     KVANT_ASSIGN(auto listeners, Listener::Open(host, port));
     for (Listener& listener : listeners) out.push_back(std::move(listener));
+  }
+  return out;
+}
+
+// Whether only this machine reaches all addresses.
+Result<bool> AreLocal(const ServeOptions& options) {
+  bool out = true;
+  for (const std::string& host : SplitList(options.hosts)) {
+    KVANT_ASSIGN(const bool is_local, Listener::IsLocal(host));
+    out = out && is_local;
   }
   return out;
 }
@@ -198,7 +207,7 @@ Status Serve(ModelPool& models, const ServeSetup& setup, AccessRules rules,
   const Status status = models.Stop();
   handler.Stop();
   server->CloseListeners();
-  constexpr int kFlushSteps = 100;  // a second in which answers that are complete are sent
+  constexpr int kFlushSteps = 300;  // seconds in which answers that are complete are sent: 3
   for (int i = 0; i < kFlushSteps && server->connections() > 0; ++i) {
     std::this_thread::sleep_for(10ms);
   }
@@ -211,15 +220,19 @@ int ServeModel(const CommandLine& line, const OptionList& list, const std::strin
                const ServeOptions& options) {
   auto rules = options.Access();
   if (!rules.ok()) return Fail(rules.error());
+  const auto are_local = AreLocal(options);
+  if (!are_local.ok()) return Fail(are_local.error());
+  rules->local_names_only = *are_local;
   auto listeners = OpenListeners(options);
-  if (!listeners.ok()) return Fail(listeners.error());
-  rules->local_names_only =
-      std::ranges::all_of(*listeners, [](const Listener& one) { return one.is_loopback(); });
-  if (!rules->local_names_only && rules->keys.empty() && !options.no_key) {
-    return line.UsageError(
+  if (!*are_local && rules->keys.empty() && !options.no_key) {
+    std::string advice =
         "--host: other machines could use the server; give it a key (--api-key-file FILE), or "
-        "--no-key");
+        "--no-key";
+    // That is not all, if a key would be of no use.
+    if (!listeners.ok()) advice += fmt::format("; besides, {}", listeners.error().message);
+    return line.UsageError(advice);
   }
+  if (!listeners.ok()) return Fail(listeners.error());
   std::optional<SlotFolder> slot_folder;
   if (options.slot_folder.has_value()) {
     auto folder = SlotFolder::Open(*options.slot_folder);

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 namespace kvant::tools {
@@ -35,6 +36,33 @@ bool IsInUse(const sockaddr_un& address) {
   return in_use;
 }
 
+constexpr std::string_view kFileEnd = ".sock";
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+Result<Addresses> AddressesOf(const std::string& host, uint16_t port) {
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (code != 0) {
+    return MakeError(ErrorCode::kInvalid, "--host: '{}' is no address here: {}", host,
+                     gai_strerror(code));
+  }
+  return Addresses(found, freeaddrinfo);
+}
+
+bool IsLoopback(const addrinfo& info) {
+  if (info.ai_family == AF_INET6) {
+    const auto& v6 = *reinterpret_cast<const sockaddr_in6*>(info.ai_addr);
+    return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr) != 0;
+  }
+  const auto& v4 = *reinterpret_cast<const sockaddr_in*>(info.ai_addr);
+  return (ntohl(v4.sin_addr.s_addr) >> 24) == 127;
+}
+
 }  // namespace
 
 Listener::~Listener() {
@@ -46,7 +74,6 @@ Listener::Listener(Listener&& other) noexcept
     : socket_(std::exchange(other.socket_, -1)),
       family_(other.family_),
       port_(other.port_),
-      is_loopback_(other.is_loopback_),
       url_(std::move(other.url_)),
       path_(std::exchange(other.path_, {})) {}
 
@@ -54,7 +81,6 @@ Listener& Listener::operator=(Listener&& other) noexcept {
   std::swap(socket_, other.socket_);
   std::swap(family_, other.family_);
   std::swap(port_, other.port_);
-  std::swap(is_loopback_, other.is_loopback_);
   std::swap(url_, other.url_);
   std::swap(path_, other.path_);
   return *this;
@@ -83,7 +109,6 @@ Result<Listener> Listener::OpenFile(const std::string& path) {
   }
   Listener out;
   out.family_ = AF_UNIX;
-  out.is_loopback_ = true;
   out.url_ = "unix:" + path;
   out.socket_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (out.socket_ < 0) return ListenError(path);
@@ -121,13 +146,11 @@ Result<Listener> Listener::OpenAddress(const void* address, const std::string& h
     const auto& v6 = reinterpret_cast<const sockaddr_in6&>(bound);
     inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
     out.port_ = ntohs(v6.sin6_port);
-    out.is_loopback_ = IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr) != 0;
     out.url_ = fmt::format("http://[{}]:{}", text, out.port_);
   } else {
     const auto& v4 = reinterpret_cast<const sockaddr_in&>(bound);
     inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text));
     out.port_ = ntohs(v4.sin_port);
-    out.is_loopback_ = (ntohl(v4.sin_addr.s_addr) >> 24) == 127;
     out.url_ = fmt::format("http://{}:{}", text, out.port_);
   }
   return out;
@@ -135,24 +158,14 @@ Result<Listener> Listener::OpenAddress(const void* address, const std::string& h
 
 Result<std::vector<Listener>> Listener::Open(const std::string& host, uint16_t port) {
   std::vector<Listener> out;
-  if (host.ends_with(".sock")) {
+  if (host.ends_with(kFileEnd)) {
     KVANT_ASSIGN(Listener file, OpenFile(host));
     out.push_back(std::move(file));
     return out;
   }
-  addrinfo hints = {};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (code != 0) {
-    return MakeError(ErrorCode::kInvalid, "--host: '{}' is no address here: {}", host,
-                     gai_strerror(code));
-  }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+  KVANT_ASSIGN(const Addresses found, AddressesOf(host, port));
   Status first_error;
-  for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
+  for (const addrinfo* info = found.get(); info != nullptr; info = info->ai_next) {
     auto listener = OpenAddress(info, fmt::format("{}, port {}", host, port));
     if (listener.ok()) {
       out.push_back(std::move(*listener));
@@ -163,6 +176,15 @@ Result<std::vector<Listener>> Listener::Open(const std::string& host, uint16_t p
   // A host of both kinds of addresses is reached by one of them where the system lacks the other.
   if (out.empty()) return first_error.error();
   return out;
+}
+
+Result<bool> Listener::IsLocal(const std::string& host) {
+  if (host.ends_with(kFileEnd)) return true;
+  KVANT_ASSIGN(const Addresses found, AddressesOf(host, 0));
+  for (const addrinfo* info = found.get(); info != nullptr; info = info->ai_next) {
+    if (!IsLoopback(*info)) return false;
+  }
+  return true;
 }
 
 }  // namespace kvant::tools

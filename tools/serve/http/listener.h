@@ -19,6 +19,8 @@ class Listener {
   // message names the host, the port and the reason. A socket file that nobody listens on is
   // replaced.
   static Result<std::vector<Listener>> Open(const std::string& host, uint16_t port);
+  // Whether only this machine reaches what listens on a host. Nothing is opened.
+  static Result<bool> IsLocal(const std::string& host);
   ~Listener();
   Listener(Listener&& other) noexcept;
   Listener& operator=(Listener&& other) noexcept;
@@ -30,7 +32,6 @@ class Listener {
   int TakeSocket();
   // "http://127.0.0.1:8080", "http://[::1]:8080", "unix:/run/kvant.sock"
   const std::string& url() const { return url_; }
-  bool is_loopback() const { return is_loopback_; }  // whether only this machine reaches it
   uint16_t port() const { return port_; }            // 0 for a file
 
  private:
@@ -41,7 +42,6 @@ class Listener {
   int socket_ = -1;
   int family_ = 0;
   uint16_t port_ = 0;
-  bool is_loopback_ = false;
   std::string url_;
   std::string path_;  // of a Unix socket
 };
