@@ -122,9 +122,13 @@ class ToolGrammarWriter {
     };
     const bool is_spelt = ids.ok() && tokenizer_.Decode(*ids, {.special = true}) == mark;
     if (!is_spelt) return mark.empty() ? "" : QuotedForGbnf(mark);
-    for (const TokenId id : *ids) {
+    for (size_t i = 0; i < ids->size(); ++i) {
+      const TokenId id = (*ids)[i];
       if (!tokenizer_.is_control(id)) {
-        text += tokenizer_.TokenBytes(id, {});
+        const std::string bytes = tokenizer_.TokenBytes(id, {});
+        // A tokenizer may put a blank in front of every text, which is no part of the mark.
+        const bool is_added = i == 0 && bytes.starts_with(' ') && mark.front() != ' ';
+        text += bytes.substr(is_added ? 1 : 0);
       } else if (!tokenizer_.is_end_of_generation(id)) {
         flush();
         out += fmt::format("<[{}]> ", id);

@@ -1,5 +1,6 @@
 // Grammars of calls: whatever is generated under them is read back as calls of the tools, with
 // arguments of the right types, by the reader that knows nothing of grammars.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -227,6 +228,37 @@ TEST(ToolGrammar, WritesControlTokens) {
     }
     EXPECT_GT(complete, 5);
   }
+}
+
+// A tokenizer that puts a blank in front of every text puts none in front of marks.
+TEST(ToolGrammar, MarksHaveNoBlankInFront) {
+  std::vector<std::string> tokens = {"<unk>", "<s>", "</s>", "\u2581", "\u2581<", "call"};
+  std::vector<int32_t> types = {kNormal, kControl, kControl, kNormal, kNormal, kNormal};
+  for (int byte = 0; byte < 256; ++byte) {
+    tokens.push_back(fmt::format("<0x{:02X}>", byte));
+    types.push_back(kByte);
+  }
+  const TestTokenizer tokenizer =
+      MakeTokenizer(VocabularyFile("llama")
+                        .Tokens(tokens)
+                        .Types(types)
+                        .Scores(std::vector<float>(tokens.size(), -1))
+                        .U32("tokenizer.ggml.bos_token_id", 1)
+                        .U32("tokenizer.ggml.eos_token_id", 2));
+  ASSERT_TRUE(tokenizer.result.ok()) << tokenizer.result.error().message;
+  EXPECT_EQ(tokenizer->TokenBytes(tokenizer->Encode("<call>", {})->front(), {}).front(), ' ');
+  const ToolFormat format = {.name = "marks", .call_open = "<call>", .call_close = "</call>"};
+  const auto text = ToolGrammar(format, kOrderTools, {}, *tokenizer);
+  ASSERT_TRUE(text.ok()) << text.error().message;
+  EXPECT_THAT(text->triggers.words, testing::ElementsAre("<call>"));
+  const auto grammar = Grammar::Create(*text, *tokenizer);
+  ASSERT_TRUE(grammar.ok()) << grammar.error().message;
+  EXPECT_TRUE((*grammar)->NewStage(tokenizer->vocab_size()).ok());
+  std::mt19937 random(2);
+  const auto required = ToolGrammar(format, kOrderTools, ToolChoice::Of("required"), *tokenizer);
+  ASSERT_TRUE(required.ok()) << required.error().message;
+  bool has_ended = false;
+  EXPECT_TRUE(RandomText(*tokenizer, *required, random, &has_ended).starts_with("<call>"));
 }
 
 TEST(ToolGrammar, AllowsOneCallWhereThatIsAsked) {
