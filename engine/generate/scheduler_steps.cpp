@@ -217,6 +217,7 @@ void Scheduler::CountStep(double seconds) {
   turns_->Learn(prompts, all - prompts, seconds);
   const double share = static_cast<double>(prompts) / static_cast<double>(all);
   ++counted_.rounds;
+  counted_.parts += inputs_.size();
   counted_.tokens_prefilled += static_cast<uint64_t>(prompts);
   counted_.tokens_generated += static_cast<uint64_t>(all - prompts);
   counted_.prefill_seconds += seconds * share;

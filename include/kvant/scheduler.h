@@ -89,6 +89,7 @@ struct SchedulerCounters {
   uint64_t tokens_reused = 0;     // of prompts, from known prefixes
   uint64_t tokens_generated = 0;  // rows of steps of running requests, guesses included
   uint64_t rounds = 0;            // with a step
+  uint64_t parts = 0;             // requests in these steps, summed over all rounds
   // Seconds of steps. A step of prompts and texts counts for both, by their numbers of tokens.
   double prefill_seconds = 0;
   double decode_seconds = 0;

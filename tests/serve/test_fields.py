@@ -108,6 +108,11 @@ class Fields(ServerCase):
                      chat(user, {"role": "assistant", "content": "Hello"}, user),
                      chat(user, {"role": "assistant", "content": "Hel"})):
             self.expect(CHATS, good, 200)
+        begun = chat(user, {"role": "assistant", "content": "Hel"})
+        for further in ({"continue_final_message": True}, {"continue_final_message": True, "add_generation_prompt": False}, {"add_generation_prompt": True}):
+            self.expect(CHATS, {**begun, **further}, 200)
+        self.expect(CHATS, {**begun, "continue_final_message": True, "add_generation_prompt": True}, 400, "continue_final_message")
+        self.expect(CHATS, {**begun, "continue_final_message": 1}, 400, "continue_final_message")
         for bad, param in ((chat(), "messages"), ({"messages": {}}, "messages"), ({}, "messages"), (chat(1), "messages[0]"),
                            (chat({"role": "robot", "content": "a"}), "messages[0].role"), (chat({"content": "a"}), "messages[0].role"),
                            (chat(user, {"role": "user"}), "messages[1].content"), (chat({"role": "user", "content": 1}), "messages[0].content"),

@@ -211,6 +211,30 @@ class Sharing(ServerCase):
         ninth = self.server.post(TEXTS, {"prompt": [*prefix, 310], "max_tokens": 2})["usage"]
         self.assertGreaterEqual(ninth["prompt_tokens_details"]["cached_tokens"], 192 - 16)
 
+    def test_counters_are_sums_of_usages(self):
+        """Whatever came before, and for whole answers, streams, several samples and end tokens; they never fall."""
+        names = {"llamacpp:tokens_predicted_total": "completion_tokens", "kvant_usage_completion_tokens_total": "completion_tokens",
+                 "kvant_usage_prompt_tokens_total": "prompt_tokens", "kvant_usage_cached_tokens_total": "cached_tokens"}
+        before = last = self.server.metrics()
+        sums = dict.fromkeys(names.values(), 0)
+        for body in ({"prompt": "a" * 100, "max_tokens": 5}, {"prompt": "a" * 100, "max_tokens": 7, "n": 3}, {"prompt": ["b", "c"], "max_tokens": 1},
+                     {"prompt": "d", "grammar": 'root ::= "yes"'}, {"prompt": "e", "max_tokens": 0}):
+            for stream in (False, True):
+                if stream:
+                    usage = self.server.stream(TEXTS, {**body, "stream_options": {"include_usage": True}})[-1]["usage"]
+                else:
+                    usage = self.server.post(TEXTS, body)["usage"]
+                for name in sums:
+                    sums[name] += usage["prompt_tokens_details"][name] if name == "cached_tokens" else usage[name]
+                now = self.server.metrics()
+                counters = [name for name in now if name.endswith("_total") or "_bucket" in name or name.endswith(("_sum", "_count"))]
+                self.assertFalse([name for name in counters if now[name] < last.get(name, 0)])
+                last = now
+        self.server.wait_until(lambda metrics: all(metrics[name] == before[name] + sums[usage] for name, usage in names.items()))
+        metrics = self.server.metrics()
+        self.assertGreaterEqual(metrics["llamacpp:n_tokens_max"], 60)
+        self.assertGreaterEqual(metrics["llamacpp:n_busy_slots_per_decode"], 1)
+
     def test_a_short_prompt_beside_endless_ones(self):
         streams = [self.server.begin(TEXTS, ENDLESS) for _ in range(6)]
         self.server.wait_until(lambda metrics: metrics["llamacpp:requests_processing"] == 6)

@@ -103,7 +103,7 @@ class Slots(unittest.TestCase):
             self.assertEqual((slot["id"], slot["id_task"], slot["n_ctx"], slot["is_processing"]), (1, task, 200000, False))
             self.assertEqual((slot["n_prompt_tokens"], slot["n_prompt_tokens_cache"]), (count + 11, data["timings"]["cache_n"]))
             self.assertEqual(slot["n_prompt_tokens_cache"] + slot["n_prompt_tokens_processed"], count)
-            self.assertEqual(slot["next_token"], [{"has_next_token": False, "has_new_line": "\n" in data["content"], "n_remain": 0, "n_decoded": 12}])
+            self.assertEqual(slot["next_token"], [{"has_next_token": False, "has_new_line": False, "n_remain": -1, "n_decoded": 0}])
             expected = {name: value for name, value in data["generation_settings"].items()
                         if name not in ("stop", "grammar", "logit_bias", "dry_sequence_breakers")}
             self.assertEqual(slot["params"], expected)

@@ -274,6 +274,26 @@ class Chats(ServerCase):
             texts, reasons = check_stream(self, self.server.stream(path, {**body, **further}), path == CHATS)
             self.assertEqual((texts[0], reasons[0]), (whole["message"]["content"] if path == CHATS else whole["text"], expected))
 
+    def test_progress(self):
+        """Of the prompt, before the first choice, where it is asked for."""
+        for path, body in ((CHATS, {**self.body, "messages": [{"role": "user", "content": "17 + 25? " * 80}]}),
+                           (TEXTS, {"prompt": "17 + 25? " * 80, "temperature": 0, "max_tokens": 3})):
+            for _ in range(2):
+                events = self.server.stream(path, {**body, "return_progress": True, "timings_per_token": True, "stream_options": {"include_usage": True}})
+                told = [event for event in events if "prompt_progress" in event]
+                self.assertEqual(told, events[:len(told)])
+                self.assertTrue(all(event["choices"] == [] and "timings" in event for event in told))
+                progress = [event["prompt_progress"] for event in told]
+                usage = events[-1]["usage"]
+                cached = usage["prompt_tokens_details"]["cached_tokens"]
+                self.assertEqual({(one["total"], one["cache"]) for one in progress}, {(usage["prompt_tokens"], cached)})
+                self.assertEqual((progress[0]["processed"], progress[-1]["processed"]), (cached, usage["prompt_tokens"]))
+                done = [one["processed"] for one in progress]
+                self.assertEqual(done, sorted(set(done)))
+                check_stream(self, events[len(told):], path == CHATS)
+            self.assertGreater(cached, 64)
+            self.assertFalse([event for event in self.server.stream(path, body) if "prompt_progress" in event])
+
     def test_answers_that_go_on(self):
         text = self.server.post(CHATS, self.body)["choices"][0]["message"]["content"]
         begun = {**self.body, "messages": [*self.body["messages"], {"role": "assistant", "content": text[:7]}]}

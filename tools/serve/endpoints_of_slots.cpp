@@ -141,7 +141,7 @@ Refusal StartSlotAction(EndpointContext& context, Exchange& exchange) {
 }
 
 // A slot as llama-server shows it. The second part is there once the slot has had a text, and is
-// that of the newest one.
+// that of the newest one; without a text under way no token is the next one.
 Json SlotJson(const ServedModel& served, size_t number, const SlotTable::Slot& slot) {
   const bool is_busy = slot.texts > 0;
   Json out = {{"id", number},
@@ -163,11 +163,12 @@ Json SlotJson(const ServedModel& served, size_t number, const SlotTable::Slot& s
   }
   out["params"]["seed"] =
       fields.sampling.seed.has_value() ? Json(*fields.sampling.seed) : Json(-1);
-  const int64_t remain = fields.max_tokens < 0 ? -1 : fields.max_tokens - progress.generated;
-  out["next_token"] = Json::array({{{"has_next_token", is_busy},
-                                    {"has_new_line", progress.has_new_line},
-                                    {"n_remain", remain},
-                                    {"n_decoded", progress.generated}}});
+  const bool is_limited = is_busy && fields.max_tokens >= 0;
+  out["next_token"] =
+      Json::array({{{"has_next_token", is_busy},
+                    {"has_new_line", is_busy && progress.has_new_line},
+                    {"n_remain", is_limited ? fields.max_tokens - progress.generated : -1},
+                    {"n_decoded", is_busy ? progress.generated : 0}}});
   return out;
 }
 

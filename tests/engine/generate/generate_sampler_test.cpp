@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -120,6 +121,35 @@ std::map<TokenId, double> Reference(LogitRow logits, const SamplingOptions& opti
   return softmax(double{options.temperature});
 }
 
+// What a sampler tells of its last draw is the distribution, but for probabilities below 2^-40,
+// which count as none.
+void ExpectChances(Sampler& sampler, const std::map<TokenId, double>& expected, TokenId drawn) {
+  const auto chances = sampler.Chances(expected.size() + 1);
+  const auto likely = std::count_if(expected.begin(), expected.end(),
+                                    [](const auto& entry) { return entry.second > 0x1p-39; });
+  EXPECT_GE(std::ssize(chances), likely);
+  EXPECT_LE(chances.size(), expected.size());
+  double sum = 0;
+  for (size_t i = 0; i < chances.size(); ++i) {
+    ASSERT_TRUE(expected.contains(chances[i].id));
+    EXPECT_NEAR(chances[i].probability, expected.at(chances[i].id), 1e-6);
+    EXPECT_EQ(sampler.ChanceOf(chances[i].id), chances[i].probability);
+    if (i > 0) {
+      EXPECT_LE(chances[i].probability, chances[i - 1].probability);
+    }
+    sum += chances[i].probability;
+  }
+  EXPECT_NEAR(sum, 1, 1e-9);
+  EXPECT_GT(sampler.ChanceOf(drawn), 0);
+  for (TokenId id = 0; id < sampler.vocab_size(); ++id) {
+    if (!expected.contains(id)) {
+      EXPECT_EQ(sampler.ChanceOf(id), 0);
+    }
+  }
+  ASSERT_EQ(sampler.Chances(1).size(), 1u);
+  EXPECT_EQ(sampler.Chances(1)[0].id, chances[0].id);
+}
+
 // Draws many tokens; every one must have a probability, and the counts must fit by chi-square at
 // far beyond 5 standard deviations.
 void ExpectDistribution(const LogitRow& logits, const SamplingOptions& options,
@@ -128,13 +158,17 @@ void ExpectDistribution(const LogitRow& logits, const SamplingOptions& options,
   ASSERT_TRUE(sampler.ok()) << sampler.error().message;
   for (const TokenId id : accepted) sampler->Accept(id);
   const auto expected = Reference(logits, options, accepted);
+  EXPECT_TRUE(sampler->Chances(1).empty());
   std::map<TokenId, int> counts;
+  TokenId last = 0;
   for (int i = 0; i < draws; ++i) {
     const auto id = sampler->Sample(logits);
     ASSERT_TRUE(id.ok()) << id.error().message;
     ASSERT_TRUE(expected.contains(*id)) << "token " << *id << " was filtered out";
     ++counts[*id];
+    last = *id;
   }
+  ExpectChances(*sampler, expected, last);
   double chi_square = 0;
   int cells = 0;
   double rest_expected = 0;
@@ -155,6 +189,17 @@ void ExpectDistribution(const LogitRow& logits, const SamplingOptions& options,
   }
   const double freedom = std::max(cells - 1, 1);
   EXPECT_LT(chi_square, freedom + 5 * std::sqrt(2 * freedom) + 5) << cells << " cells";
+}
+
+TEST(Sampler, TellsNoChancesWhereNothingWasDrawn) {
+  auto sampler = Sampler::Create(NoFilters(), 3);
+  ASSERT_TRUE(sampler.ok());
+  ASSERT_TRUE(sampler->Sample(LogitRow{0, 1, 2}).ok());
+  EXPECT_EQ(sampler->Chances(9).size(), 3u);
+  EXPECT_EQ(Sampler(*sampler).Chances(9).size(), 3u);  // of a copy, too
+  EXPECT_FALSE(sampler->Sample(LogitRow(3, -std::numeric_limits<float>::infinity())).ok());
+  EXPECT_TRUE(sampler->Chances(9).empty());
+  EXPECT_EQ(sampler->ChanceOf(2), 0);
 }
 
 TEST(Sampler, PlainSoftmax) { ExpectDistribution(RandomLogits(50, 1), NoFilters()); }

@@ -51,6 +51,8 @@ Json TimingsJson(const SampleAnswer& sample) {
   const int64_t prompt = sample.prompt_tokens - sample.cached_tokens;
   const double prompt_ms = sample.prompt_seconds * 1e3;
   const double predicted_ms = sample.completion_seconds * 1e3;
+  // The first token comes from the prompt's last row, and takes no step.
+  const int64_t steps = std::max<int64_t>(sample.completion_tokens - 1, 0);
   const auto per_token = [](double ms, int64_t count) {
     return count > 0 ? ms / static_cast<double>(count) : 0;
   };
@@ -61,8 +63,15 @@ Json TimingsJson(const SampleAnswer& sample) {
           {"prompt_per_second", PerSecond(prompt, sample.prompt_seconds)},
           {"predicted_n", sample.completion_tokens},
           {"predicted_ms", predicted_ms},
-          {"predicted_per_token_ms", per_token(predicted_ms, sample.completion_tokens)},
-          {"predicted_per_second", PerSecond(sample.completion_tokens, sample.completion_seconds)}};
+          {"predicted_per_token_ms", per_token(predicted_ms, steps)},
+          {"predicted_per_second", PerSecond(steps, sample.completion_seconds)}};
+}
+
+Json ProgressJson(const SampleAnswer& sample, const PromptProgress& progress) {
+  return {{"total", sample.prompt_tokens},
+          {"cache", progress.cached},
+          {"processed", progress.done},
+          {"time_ms", std::llround(progress.seconds * 1e3)}};
 }
 
 Json LogProbJson(double log_prob) { return std::isfinite(log_prob) ? log_prob : kLeastLogProb; }

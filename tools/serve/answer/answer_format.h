@@ -105,6 +105,9 @@ std::string TextOfEvents(const Events& events, const AnswerFormat& format);
 // "timings" as llama-server has them.
 Json TimingsJson(const SampleAnswer& sample);
 
+// "prompt_progress" as llama-server has it.
+Json ProgressJson(const SampleAnswer& sample, const PromptProgress& progress);
+
 // {"token", "logprob", "bytes"}; -9999 stands for -infinity, which JSON has not.
 Json LogProbJson(const Tokenizer& tokenizer, const TokenLogProb& one);
 Json LogProbJson(float log_prob);

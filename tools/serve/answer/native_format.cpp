@@ -123,10 +123,7 @@ Events NativeFormat::Piece(SampleAnswer& sample, AnswerPart, std::string_view te
 
 Events NativeFormat::Progress(SampleAnswer& sample, const PromptProgress& progress) {
   Json chunk = Chunk(sample, "");
-  chunk["prompt_progress"] = {{"total", sample.prompt_tokens},
-                              {"cache", progress.cached},
-                              {"processed", progress.done},
-                              {"time_ms", std::llround(progress.seconds * 1e3)}};
+  chunk["prompt_progress"] = ProgressJson(sample, progress);
   return {std::move(chunk)};
 }
 

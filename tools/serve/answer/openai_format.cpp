@@ -239,6 +239,12 @@ Events OpenAiFormat::End(SampleAnswer& sample) {
   return {std::move(chunk)};
 }
 
+Events OpenAiFormat::Progress(SampleAnswer& sample, const PromptProgress& progress) {
+  Json chunk = Frame(FrameUse::kChunk);
+  chunk["prompt_progress"] = ProgressJson(sample, progress);
+  return {std::move(chunk)};
+}
+
 Events OpenAiFormat::UsageEvents(const TokenCounts& usage) {
   Json chunk = Frame(FrameUse::kChunk);
   chunk["usage"] = UsageJson(usage);

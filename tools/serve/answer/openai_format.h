@@ -27,6 +27,8 @@ class OpenAiFormat final : public AnswerFormat {
                    const std::vector<TokenLogProbs>* log_probs) override;
   Events End(SampleAnswer& sample) override;
   Events UsageEvents(const TokenCounts& usage) override;
+  // Without a choice, so that no client takes it for the begin of the text.
+  Events Progress(SampleAnswer& sample, const PromptProgress& progress) override;
 
   static Json UsageJson(const TokenCounts& usage);
 

@@ -27,6 +27,8 @@ std::string Gauge(std::string_view name, std::string_view help, Number value) {
   return Line(name, "gauge", help, value);
 }
 
+double MeanOf(uint64_t sum, double by) { return by > 0 ? static_cast<double>(sum) / by : 0; }
+
 }  // namespace
 
 std::string GaugeLines(std::string_view name, std::string_view help, uint64_t value) {
@@ -73,6 +75,16 @@ void ServeMetrics::CountClosed() {
   ++closed_;
 }
 
+void ServeMetrics::CountGenerated(int64_t tokens) {
+  const std::lock_guard lock(mutex_);
+  generated_ += static_cast<uint64_t>(tokens);
+}
+
+void ServeMetrics::CountLength(int64_t tokens) {
+  const std::lock_guard lock(mutex_);
+  length_max_ = std::max(length_max_, tokens);
+}
+
 void ServeMetrics::AddFirstToken(double seconds) {
   const std::lock_guard lock(mutex_);
   first_token_.Add(seconds);
@@ -94,11 +106,21 @@ std::string ServeMetrics::Lines(const SchedulerCounters& counters, int64_t seque
             counters.tokens_reused) +
       Count("llamacpp:prompt_seconds_total", "Seconds in which prompts were processed.",
             counters.prefill_seconds) +
-      Count("llamacpp:tokens_predicted_total", "Tokens of texts that were processed.",
-            counters.tokens_generated) +
+      Count("llamacpp:tokens_predicted_total", "Tokens of texts that were generated.",
+            generated_) +
       Count("llamacpp:tokens_predicted_seconds_total", "Seconds in which texts were made.",
             counters.decode_seconds) +
       Count("llamacpp:n_decode_total", "Steps.", counters.rounds) +
+      Count("llamacpp:n_tokens_max", "Most tokens of a text with its prompt.", length_max_) +
+      Count("llamacpp:spec_decode_num_drafts_total", "Drafts: there are none.", 0) +
+      Count("llamacpp:spec_decode_num_draft_tokens_total", "Tokens of drafts.", 0) +
+      Count("llamacpp:spec_decode_num_accepted_tokens_total", "Of these, right ones.", 0) +
+      Gauge("llamacpp:prompt_tokens_seconds", "Tokens of prompts processed in a second.",
+            MeanOf(counters.tokens_prefilled, counters.prefill_seconds)) +
+      Gauge("llamacpp:predicted_tokens_seconds", "Tokens of texts processed in a second.",
+            MeanOf(counters.tokens_generated, counters.decode_seconds)) +
+      Gauge("llamacpp:n_busy_slots_per_decode", "Texts in a step, in the mean.",
+            MeanOf(counters.parts, static_cast<double>(counters.rounds))) +
       Gauge("llamacpp:requests_processing", "Texts that are being made.", counters.running) +
       Gauge("llamacpp:requests_deferred", "Texts that wait.", counters.waiting);
   out +=

@@ -45,9 +45,11 @@ class ServeMetrics {
   void CountAnswer(const std::string& path, int status);
   void CountUnknownFields(int64_t count);
   void CountTokens(const TokenCounts& counts);
-  void CountClosed();                  // a client has left before its answer ended
-  void AddFirstToken(double seconds);  // from a request to its first token
-  void AddTokenGap(double seconds);    // between two tokens of a text
+  void CountClosed();                   // a client has left before its answer ended
+  void CountGenerated(int64_t tokens);  // of a text, its end token included
+  void CountLength(int64_t tokens);     // of a text with its prompt
+  void AddFirstToken(double seconds);   // from a request to its first token
+  void AddTokenGap(double seconds);     // between two tokens of a text
 
   // All lines. `sequences`: how many texts there may be at the same time.
   std::string Lines(const SchedulerCounters& counters, int64_t sequences, size_t connections) const;
@@ -57,6 +59,8 @@ class ServeMetrics {
   std::map<std::pair<std::string, int>, uint64_t> answers_;  // by path and status
   uint64_t unknown_fields_ = 0;
   uint64_t closed_ = 0;
+  uint64_t generated_ = 0;
+  int64_t length_max_ = 0;
   TokenCounts tokens_;
   Histogram first_token_{{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120}};
   Histogram token_gap_{{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10}};

@@ -143,9 +143,24 @@ void TextJob::TakeProgress(Sample& sample, int64_t tokens) {
   if (sample.request == nullptr || sample.tokens > 0 || answered_) return;
   ShowInSlot(sample, tokens);
   if (!fields_.stream || !fields_.progress) return;
-  Send(format_->Progress(sample.answer, {.done = tokens,
-                                         .cached = sample.request->reused_tokens(),
-                                         .seconds = sample.request->generation().prefill_seconds}));
+  const int64_t cached = sample.request->reused_tokens();
+  // The first event tells what was known.
+  if (!std::exchange(sample.told_progress, true)) SendProgress(sample, {.done = cached, .cached = cached});
+  SendProgress(sample, {.done = tokens,
+                        .cached = cached,
+                        .seconds = sample.request->generation().prefill_seconds});
+}
+
+void TextJob::SendProgress(Sample& sample, const PromptProgress& progress) {
+  Events events = format_->Progress(sample.answer, progress);
+  if (!events.empty() && fields_.timings_in_chunks) {
+    SampleAnswer so_far = sample.answer;
+    so_far.prompt_tokens = progress.done;
+    so_far.cached_tokens = progress.cached;
+    so_far.prompt_seconds = progress.seconds;
+    events.back()["timings"] = TimingsJson(so_far);
+  }
+  Send(events);
 }
 
 void TextJob::ShowInSlot(const Sample& sample, int64_t prompt) {
@@ -171,6 +186,7 @@ void TextJob::TakeToken(Sample& sample, TokenId id, const TokenLogProbs* log_pro
     sample.answer.seed = sample.request->seed();
   }
   sample.answer.completion_tokens = ++sample.tokens;
+  served_.metrics().CountGenerated(1);
   if (sample.request != nullptr) ShowInSlot(sample, sample.answer.prompt_tokens);
   if (fields_.stream) sample.waiting_tokens.push_back(id);
   if (log_probs == nullptr) return;
@@ -288,6 +304,10 @@ void TextJob::EndSample(Sample& sample, TextRequest& request) {
   sample.ended = true;
   ++ended_;
   LeaveSlot(sample, generation);
+  served_.metrics().CountLength(sample.answer.prompt_tokens + sample.tokens);
+  // An end token is one that was generated, too.
+  const bool has_end_token = generation.finish_reason == FinishReason::kStop;
+  if (has_end_token) served_.metrics().CountGenerated(1);
   if (answered_ || gone_) return;
   if (generation.finish_reason == FinishReason::kCancelled && !sample.stopped) {
     ApiError error;
@@ -304,8 +324,7 @@ void TextJob::EndSample(Sample& sample, TextRequest& request) {
     if (!rest.empty()) Emit(sample, AnswerPart::kContent, rest);
     if (sample.thinks) answer.reasoning_tokens += sample.tokens - sample.thoughts_begin;
   }
-  // An end token is one that was generated, too.
-  if (generation.finish_reason == FinishReason::kStop) ++answer.completion_tokens;
+  if (has_end_token) ++answer.completion_tokens;
   answer.cached_tokens = request.reused_tokens();
   answer.seed = request.seed();
   answer.prompt_seconds = generation.prefill_seconds;

@@ -61,6 +61,7 @@ class TextJob final : public std::enable_shared_from_this<TextJob> {
     std::vector<TokenLogProbs> prompt_log_probs = {};  // once it has ended
     bool thinks = false;                               // reasoning has come, and no content yet
     int64_t thoughts_begin = 0;                        // tokens before this reasoning
+    bool told_progress = false;                        // of its prompt
     bool begun = false;                                // its first event is out
     bool stopped = false;
     bool ended = false;
@@ -72,6 +73,7 @@ class TextJob final : public std::enable_shared_from_this<TextJob> {
 
   TextRequest::Setup SetupOf(Sample& sample, std::shared_ptr<const TextInput> input);
   void TakeProgress(Sample& sample, int64_t tokens);
+  void SendProgress(Sample& sample, const PromptProgress& progress);
   void ShowInSlot(const Sample& sample, int64_t prompt);
   void TakeToken(Sample& sample, TokenId id, const TokenLogProbs* log_probs);
   bool TakeText(Sample& sample, std::string_view piece);

@@ -45,6 +45,7 @@ void AddCounters(const SchedulerCounters& from, SchedulerCounters& to) {
   to.tokens_reused += from.tokens_reused;
   to.tokens_generated += from.tokens_generated;
   to.rounds += from.rounds;
+  to.parts += from.parts;
   to.prefill_seconds += from.prefill_seconds;
   to.decode_seconds += from.decode_seconds;
 }

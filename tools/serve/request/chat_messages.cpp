@@ -127,9 +127,22 @@ Refusal ReadMessage(const RequestJson& message, const std::string& place, Json& 
   return {};
 }
 
+// A last message of the assistant is continued anyway. One that is to be continued cannot have the
+// beginning of a new one behind it.
+Refusal CheckContinuation(const RequestJson& body) {
+  bool continues = false;
+  bool begins = false;
+  KVANT_REFUSE(ReadFlag(body, "continue_final_message", &continues));
+  KVANT_REFUSE(ReadFlag(body, "add_generation_prompt", &begins));
+  if (!continues || !begins) return {};
+  return WrongValue("continue_final_message",
+                    "not possible together with add_generation_prompt: true");
+}
+
 }  // namespace
 
 Refusal ReadMessages(const RequestJson& body, ChatMessages* out) {
+  KVANT_REFUSE(CheckContinuation(body));
   const RequestJson* const messages = Member(body, "messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     return WrongValue("messages", "expected a list of at least one message");

@@ -83,8 +83,8 @@ Refusal ReadPrompt(const RequestJson& prompt, const Tokenizer& tokenizer, int32_
 
 std::span<const std::string_view> NativeNames() {
   static constexpr auto names = std::to_array<std::string_view>(
-      {"return_tokens", "response_fields", "return_progress", "post_sampling_probs",
-       "t_max_predict_ms", "n_indent", "input_prefix", "input_suffix", "input_extra",
+      {"return_tokens", "response_fields", "post_sampling_probs", "t_max_predict_ms", "n_indent",
+       "input_prefix", "input_suffix", "input_extra",
        // Without effect: contexts are not shifted, and nobody limits the time of a prompt.
        "n_keep", "n_discard", "t_max_prompt_ms"});
   return names;
@@ -93,7 +93,6 @@ std::span<const std::string_view> NativeNames() {
 Refusal ReadNativeFields(const RequestJson& body, TextFields& fields, NativeFields* out) {
   KVANT_REFUSE(ReadFlag(body, "return_tokens", &out->return_tokens));
   KVANT_REFUSE(ReadMembers(body, &out->members));
-  KVANT_REFUSE(ReadFlag(body, "return_progress", &fields.progress));
   KVANT_REFUSE(ReadWholeNumber(body, "n_indent", kIndentMax, &fields.indent));
   int64_t milliseconds = 0;
   KVANT_REFUSE(ReadWholeNumber(body, "t_max_predict_ms", kMillisecondsMax, &milliseconds));

@@ -360,6 +360,7 @@ std::vector<FieldRow> MakeRows() {
       {"echo", FieldType::kFlag, 0, 0, Into(&TextFields::echo), false},
       {"cache_prompt", FieldType::kFlag, 0, 0, Into(&TextFields::reuses_prompt)},
       {"timings_per_token", FieldType::kFlag, 0, 0, Into(&TextFields::timings_in_chunks)},
+      {"return_progress", FieldType::kFlag, 0, 0, Into(&TextFields::progress)},
       {"seed", FieldType::kInteger, -1, kNoLimit, TakeSeed},
       {"logprobs,n_probs", FieldType::kInteger, 0, kTopLogProbsMax, Into(&TextFields::log_probs),
        false},
@@ -436,6 +437,7 @@ const std::set<std::string>& OtherNames() {
                                               "moderation",
                                               "prediction",
                                               "parallel_tool_calls",
+                                              "continue_final_message",
                                               "reasoning_format"};
   return names;
 }
