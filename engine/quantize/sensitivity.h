@@ -45,6 +45,7 @@ struct SensitivityOptions {
   // of one role in adjacent layers are measured together, and get what they have in the mean.
   std::optional<int64_t> tokens_max = {};
   int threads = 1;
+  std::vector<std::string> ignored_keys = {};  // see ModelOptions
   // Called before each matrix on the calling thread with the part of the work that is done, 0 to 1;
   // an error ends the work with it. May be empty.
   std::function<Status(std::string_view tensor, double done)> on_progress = {};

@@ -90,6 +90,26 @@ std::string TextOf(const std::string& path) {
 }
 
 // Options without effect are errors, not silence.
+// To run a model that is refused for a key, one does what the error says.
+TEST(QuantizeBySize, RunsModelsWhoseKeysAreIgnored) {
+  KVANT_SKIP_WITHOUT_PROGRAM();
+  TemporaryFolder folder;
+  const std::string model = folder / "turned.gguf";
+  const ProgramRun made = RunProgram(
+      {"quantize", kShakespeare, model, "COPY", "--override-kv", "prism.hadamard.kind=str:signed"});
+  ASSERT_EQ(made.code, 0) << made.error;
+  std::vector<std::string> arguments = {
+      "quantize", model, folder / "q.gguf",    "--size", "3M", "--dry-run",
+      "-t",       "2",   "--calibrate-tokens", "16"};
+  const ProgramRun refused = RunProgram(arguments);
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.error, HasSubstr("--ignore-keys prism.hadamard.kind opens"));
+  arguments.insert(arguments.end(), {"--ignore-keys", "prism.hadamard.kind"});
+  const ProgramRun run = RunProgram(arguments);
+  EXPECT_EQ(run.code, 0) << run.error;
+  EXPECT_THAT(run.out, HasSubstr("divergence about "));
+}
+
 TEST(QuantizeBySize, RefusesOptionsThatWouldDoNothing) {
   KVANT_SKIP_WITHOUT_PROGRAM();
   TemporaryFolder folder;
@@ -106,6 +126,9 @@ TEST(QuantizeBySize, RefusesOptionsThatWouldDoNothing) {
         "--calibrate-tokens: not possible together with --no-calibrate");
   fails({"--size", "3M", "--no-calibrate", "--calibrate", "x"},
         "--calibrate: not possible together with --no-calibrate");
+  fails({"--size", "3M", "--no-calibrate", "--ignore-keys", "x"},
+        "--ignore-keys: not possible together with --no-calibrate");
+  fails({"Q4_K_M", "--ignore-keys", "x"}, "--ignore-keys: expected --size or --bits with it");
   fails({"Q4_K_M", "--calibrate-tokens", "100"}, "--calibrate-tokens: expected --size or --bits");
   fails({"Q4_K_M", "--no-calibrate"}, "--no-calibrate: expected --size or --bits with it");
   fails({"Q4_K_M", "--types", "all"}, "--types: expected --size or --bits with it");

@@ -121,6 +121,7 @@ void SizeGroup::Add(OptionList& list) {
                "Most tokens of the text to use", "what takes about a minute on two cores");
   list.Flag("--no-calibrate", &no_calibrate,
             "Measure nothing: take a table of what errors of matrices typically do");
+  model.AddIgnoredKeys(list);
   list.Text(
       "--save-choice", &save_choice, "FILE",
       "Write the chosen types to this file, a line for each matrix; works with --dry-run, too");
@@ -135,11 +136,12 @@ Status SizeGroup::Check(const OptionList& list) const {
   }
   if (size == 0 && !bits.has_value()) {
     KVANT_TRY(list.Need({"--types", "--fastest", "--calibrate", "--calibrate-tokens",
-                         "--no-calibrate", "--save-choice"},
+                         "--no-calibrate", "--ignore-keys", "--save-choice"},
                         "--size or --bits"));
   }
   if (no_calibrate) {
-    KVANT_TRY(list.Exclude({"--calibrate", "--calibrate-tokens"}, "--no-calibrate"));
+    KVANT_TRY(
+        list.Exclude({"--calibrate", "--calibrate-tokens", "--ignore-keys"}, "--no-calibrate"));
   }
   return ways > 0 ? list.Exclude({"--pure"}, "types by size") : Status();
 }
@@ -234,6 +236,7 @@ Status SizeGroup::Calibrate(StatusLine& progress, quantize::SizeRequest& request
   }
   calibration.tokens_max = calibrate_tokens;
   calibration.threads = request.write.threads;
+  calibration.ignored_keys = model.Options().ignored_keys;
   calibration.cancel = &CancelFlag();
   std::optional<std::chrono::steady_clock::time_point> begun;
   calibration.on_progress = [&progress, begun](std::string_view tensor, double done) mutable {

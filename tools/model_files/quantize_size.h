@@ -11,6 +11,7 @@
 #include "engine/quantize/size_plan.h"
 #include "formats/gguf.h"
 #include "tools/options/command_line.h"
+#include "tools/options/groups/model_group.h"
 #include "tools/terminal/console.h"
 
 namespace kvant::tools {
@@ -23,6 +24,7 @@ struct SizeGroup {
   std::optional<std::string> calibrate;
   std::optional<int64_t> calibrate_tokens;
   bool no_calibrate = false;
+  ModelGroup model;  // the keys to ignore while it runs
   std::optional<std::string> save_choice;
   std::optional<std::string> choice;
 
