@@ -214,6 +214,20 @@ class Starting(unittest.TestCase):
                 for key, status in (("secret", 200), ("other", 200), ("# keys", 401)):
                     self.assertEqual(server.ask("GET", "/v1/models", headers={"X-Api-Key": key})[0], status)
 
+    def test_nothing_of_requests_is_logged(self):
+        """Neither keys nor what clients have written, whether they are answered or refused."""
+        secrets = ["key-of-the-owner", "key-of-a-stranger", "words of a prompt", "name-of-a-field", "path-to-nowhere"]
+        server = Server(CHAT_MODEL, "--api-key", secrets[0], "--verbose")
+        for key in secrets[:2]:
+            for path, body in (("/v1/completions", {"prompt": secrets[2], "max_tokens": 2, secrets[3]: 1}), ("/" + secrets[4], {}),
+                               ("/v1/completions", {"prompt": [secrets[2], {}]}), ("/v1/completions", secrets[2])):
+                server.ask("POST", path, body, {"Authorization": "Bearer " + key})
+        server.raw(b"GET /" + secrets[4].encode() + b" \r\n\r\n")
+        server.process.send_signal(signal.SIGTERM)
+        out, error = server.process.communicate(timeout=SECONDS)
+        for secret in secrets:
+            self.assertNotIn(secret, out + error)
+
     def test_what_is_refused(self):
         for options, code, text in (
                 (("--host", "0.0.0.0", "--port", "0"), 2, "--no-key"), (("--host", "no.such.host.invalid"), 2, "--host"),

@@ -155,6 +155,29 @@ class SlowReaders(unittest.TestCase):
                 self.assertEqual(server.metrics()["kvant_texts_cancelled_total"], 0)
 
 
+class LongPrompts(unittest.TestCase):
+    """A prompt that takes minutes, with slow kernels."""
+
+    def test_others_are_answered_and_the_client_may_leave(self):
+        with Server(TEXT_MODEL, "-c", "16384", threads=1, environment={"KVANT_ISA": "scalar"}) as server:
+            def prompt_of_slot():
+                slot = server.ask("GET", "/slots")[2][0]
+                return slot["is_processing"] and slot["n_prompt_tokens_processed"]
+            for stream in (False, True):
+                before = server.metrics()
+                connection = server.begin(TEXTS, {"prompt": [5 + i % 90 for i in range(16000)], "max_tokens": 1, "stream": stream, "id_slot": 0})
+                server.wait_until(lambda _: prompt_of_slot())
+                for path in ("/health", "/metrics", "/slots", "/v1/models", "/props"):
+                    self.assertEqual(server.ask("GET", path)[0], 200)
+                if stream:  # a sign of life where there was none for 15 seconds; events begin with the first token
+                    self.assertEqual(connection.getresponse().readline(), b":\n")
+                self.assertTrue(0 < prompt_of_slot() < 16000)  # it was in its prompt all the time
+                leave(connection, stream)
+                after = server.wait_until(lambda metrics: metrics["kvant_texts_cancelled_total"] == before["kvant_texts_cancelled_total"] + 1)
+                self.assertEqual((after["llamacpp:requests_processing"], after["kvant_clients_left_total"]), (0, before["kvant_clients_left_total"] + 1))
+                self.assertLess(after["llamacpp:prompt_tokens_total"] - before["llamacpp:prompt_tokens_total"], 16000)
+
+
 class Queue(ServerCase):
     model = TEXT_MODEL
     options = ("--parallel", "1", "--queue", "1", *LONG)
@@ -231,6 +254,8 @@ class Sharing(ServerCase):
                 self.assertFalse([name for name in counters if now[name] < last.get(name, 0)])
                 last = now
         self.server.wait_until(lambda metrics: all(metrics[name] == before[name] + sums[usage] for name, usage in names.items()))
+        began = int(self.server.ask("GET", "/metrics")[1]["Process-Start-Time-Unix"])
+        self.assertTrue(time.time() - 3600 < began <= time.time())
         metrics = self.server.metrics()
         self.assertGreaterEqual(metrics["llamacpp:n_tokens_max"], 60)
         self.assertGreaterEqual(metrics["llamacpp:n_busy_slots_per_decode"], 1)

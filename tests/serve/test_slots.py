@@ -1,8 +1,13 @@
 """Slots: which text they know, how they are saved and brought back, and the names of their files."""
+import contextlib
+import http.client
 import json
 import os
+import random
 import shutil
 import tempfile
+import threading
+import time
 import unittest
 
 from common import CHAT_MODEL, TEXT_MODEL, Server, run_kvant
@@ -188,6 +193,36 @@ class Slots(unittest.TestCase):
             self.assertEqual(other.metrics()["kvant_texts_failed_total"], 0)
         self.assertEqual(server.ask("GET", "/slots")[2], before)
         self.act(server, 1, "restore", "good")
+
+    def test_a_server_that_is_killed_leaves_no_half_file(self):
+        """Wherever it was: the files that are there are whole, and nothing else is."""
+        chance = random.Random(4)
+        expected = None
+        for turn in range(6):
+            server = self.serve()
+            server.post(TEXTS, {"prompt": PROMPT, "max_tokens": 2, "temperature": 0, "id_slot": 0})
+
+            def save():
+                with contextlib.suppress(OSError, http.client.HTTPException):
+                    for number in range(10 ** 6):
+                        server.post("/slots/0?action=save", {"filename": "file%d" % (number % 3)})
+            thread = threading.Thread(target=save)
+            thread.start()
+            while not os.listdir(self.folder.name):
+                time.sleep(0.001)
+            time.sleep(chance.random() * 0.05)
+            server.process.kill()
+            thread.join()
+            server.process.wait()
+            # While a file takes the place of another one it has a name of its own for a moment.
+            names = [name for name in os.listdir(self.folder.name) if ".kvant-" not in name]
+            self.assertTrue(names)
+            self.assertLessEqual(set(names), {"file0", "file1", "file2"})
+            with self.serve() as other:
+                for name in names:
+                    count = self.act(other, 1, "restore", name)["n_restored"]
+                    expected = expected or count
+                    self.assertEqual(count, expected, (turn, name))
 
     def test_without_the_option(self):
         with Server(TEXT_MODEL) as server:

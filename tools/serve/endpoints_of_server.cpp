@@ -121,7 +121,10 @@ void AnswerMetrics(ServerContext& context, Exchange exchange) {
              GaugeLines("kvant_models_bytes", "Bytes that these need by their plans.",
                         models.bytes_used());
   }
-  exchange.Send(TextAnswer(std::move(lines), "text/plain; version=0.0.4"));
+  HttpAnswer answer = TextAnswer(std::move(lines), "text/plain; version=0.0.4");
+  // As llama-server tells when all counters were 0.
+  answer.headers.push_back({"Process-Start-Time-Unix", fmt::format("{}", context.metrics.began())});
+  exchange.Send(std::move(answer));
 }
 
 void AnswerNotThere(ServerContext&, Exchange exchange) {

@@ -3,6 +3,7 @@
 // Thread-safety: any thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -51,10 +52,15 @@ class ServeMetrics {
   void AddFirstToken(double seconds);   // from a request to its first token
   void AddTokenGap(double seconds);     // between two tokens of a text
 
+  int64_t began() const { return began_; }  // counting, in seconds since 1970
+
   // All lines. `sequences`: how many texts there may be at the same time.
   std::string Lines(const SchedulerCounters& counters, int64_t sequences, size_t connections) const;
 
  private:
+  const int64_t began_ = std::chrono::duration_cast<std::chrono::seconds>(
+                             std::chrono::system_clock::now().time_since_epoch())
+                             .count();
   mutable std::mutex mutex_;
   std::map<std::pair<std::string, int>, uint64_t> answers_;  // by path and status
   uint64_t unknown_fields_ = 0;
