@@ -119,8 +119,8 @@ class Sampler {
   Result<std::optional<TokenId>> Next(std::span<const float> logits, const LogitText& text);
 
   // The tokens among which the last call of Sample or Next has drawn one, with the probabilities of
-  // that draw, which add up to 1: the `count` likeliest, the lower id first of equal ones. There are
-  // fewer where the samplers have left fewer, and none where nothing was drawn. Tokens of
+  // that draw, which add up to 1: the `count` likeliest, the lower id first of equal ones. There
+  // are fewer where the samplers have left fewer, and none where nothing was drawn. Tokens of
   // probability 0 are left out.
   std::vector<TokenChance> Chances(size_t count);
   // The probability that a token had in that draw; 0 for one that the samplers have removed.

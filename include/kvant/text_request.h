@@ -65,8 +65,8 @@ struct GenerateOptions {
   // place; 0: of the token alone. nullopt: none are.
   std::optional<int32_t> log_probs = {};
   // kModel: those of the model, before anything changes its logits. kSampler: those with which the
-  // token was drawn from what all stages and samplers had left, which may be fewer tokens than asked
-  // for (Sampler::Chances).
+  // token was drawn from what all stages and samplers had left, which may be fewer tokens than
+  // asked for (Sampler::Chances).
   enum class LogProbSource : uint8_t { kModel, kSampler };
   LogProbSource log_probs_from = LogProbSource::kModel;
   // Log-probabilities are kept for each token of the prompt, too, but for the first, which nothing

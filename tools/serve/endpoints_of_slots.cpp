@@ -161,8 +161,7 @@ Json SlotJson(const ServedModel& served, size_t number, const SlotTable::Slot& s
   for (const char* const own : {"stop", "grammar", "logit_bias", "dry_sequence_breakers"}) {
     out["params"].erase(own);
   }
-  out["params"]["seed"] =
-      fields.sampling.seed.has_value() ? Json(*fields.sampling.seed) : Json(-1);
+  out["params"]["seed"] = fields.sampling.seed.has_value() ? Json(*fields.sampling.seed) : Json(-1);
   const bool is_limited = is_busy && fields.max_tokens >= 0;
   out["next_token"] =
       Json::array({{{"has_next_token", is_busy},

@@ -205,37 +205,26 @@ TEST_P(RunnerKinds, ClientsThatLeaveChangeNoOtherText) {
   ExpectOk(runner->Check());
 }
 
-// The running text waits in its first token until the scheduler was told to stop.
 TEST(Serving, StopEndsWhatIsThere) {
   const auto model = OpenTiny({}, OwnGemm());
   auto runner = OpenRunner(model, ServedBy(KvType::kF16, 1, 1));
   ServingThread serving(*runner, {});
-  const Order order{.prompt = RandomTokens(5, 1), .sampling = {}, .max_tokens = 400};
-  std::promise<void> begun;
-  std::promise<void> told;
-  std::atomic<bool> is_first = true;
-  TextRequest::Setup setup = SetupOf(model, order);
-  setup.on_token = [&](TokenId, const TokenLogProbs*) {
-    if (!is_first.exchange(false)) return;
-    begun.set_value();
-    told.get_future().wait();
-  };
-  const auto running = std::make_shared<TextRequest>(std::move(setup));
-  Client waiting(model, order);
+  TextRequest::Setup setup = SetupOf(model, {.prompt = RandomTokens(5, 1), .sampling = {}});
+  const auto waiting = std::make_shared<TextRequest>(setup);
+  std::promise<void> begun, told_to_stop;
+  setup.on_token = [&](auto&&...) { begun.set_value(), told_to_stop.get_future().wait(); };
+  const auto running = std::make_shared<TextRequest>(setup);
   ExpectOk(serving.scheduler.Submit(running));
   begun.get_future().wait();
-  ExpectOk(serving.scheduler.Submit(waiting.request));
+  ExpectOk(serving.scheduler.Submit(waiting));
   serving.scheduler.Stop();
-  told.set_value();
+  told_to_stop.set_value();
   ExpectOk(serving.Stop());
-  waiting.WaitForEnd();
   EXPECT_TRUE(running->status().Is(ErrorCode::kCancelled));
-  EXPECT_EQ(running->generation().ids.size(), 1u);
-  EXPECT_TRUE(waiting.request->status().Is(ErrorCode::kCancelled));
-  EXPECT_EQ(waiting.request->generation().finish_reason, FinishReason::kCancelled);
-  Client late(model, order);
-  EXPECT_TRUE(serving.scheduler.Submit(late.request).Is(ErrorCode::kCancelled));
-  EXPECT_EQ(late.request->state(), Request::State::kNew);
+  EXPECT_EQ(waiting->generation().finish_reason, FinishReason::kCancelled);
+  const auto late = std::make_shared<TextRequest>(setup);
+  EXPECT_TRUE(serving.scheduler.Submit(late).Is(ErrorCode::kCancelled));
+  EXPECT_EQ(late->state(), Request::State::kNew);
   EXPECT_EQ(runner->stats().sequences, 0);
 }
 
@@ -252,7 +241,6 @@ TEST(Serving, NothingIsLeftOfTenThousandRequests) {
   const auto model = OpenTiny({}, OwnGemm());
   SessionOptions session = ServedBy(KvType::kF16, 1, 8);
   session.prefix_cache = true;
-  session.kv_check = false;  // once, at the end: it takes most of the time
   session.kv_bytes_max = PlanMemory(*model, ServedBy(KvType::kF16, 1, 1))->kv;
   session.prefix_bytes_max = session.kv_bytes_max / 2;
   auto runner = OpenRunner(model, session);

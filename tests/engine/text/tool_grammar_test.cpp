@@ -238,13 +238,12 @@ TEST(ToolGrammar, MarksHaveNoBlankInFront) {
     tokens.push_back(fmt::format("<0x{:02X}>", byte));
     types.push_back(kByte);
   }
-  const TestTokenizer tokenizer =
-      MakeTokenizer(VocabularyFile("llama")
-                        .Tokens(tokens)
-                        .Types(types)
-                        .Scores(std::vector<float>(tokens.size(), -1))
-                        .U32("tokenizer.ggml.bos_token_id", 1)
-                        .U32("tokenizer.ggml.eos_token_id", 2));
+  const TestTokenizer tokenizer = MakeTokenizer(VocabularyFile("llama")
+                                                    .Tokens(tokens)
+                                                    .Types(types)
+                                                    .Scores(std::vector<float>(tokens.size(), -1))
+                                                    .U32("tokenizer.ggml.bos_token_id", 1)
+                                                    .U32("tokenizer.ggml.eos_token_id", 2));
   ASSERT_TRUE(tokenizer.result.ok()) << tokenizer.result.error().message;
   EXPECT_EQ(tokenizer->TokenBytes(tokenizer->Encode("<call>", {})->front(), {}).front(), ' ');
   const ToolFormat format = {.name = "marks", .call_open = "<call>", .call_close = "</call>"};

@@ -106,8 +106,7 @@ std::string ServeMetrics::Lines(const SchedulerCounters& counters, int64_t seque
             counters.tokens_reused) +
       Count("llamacpp:prompt_seconds_total", "Seconds in which prompts were processed.",
             counters.prefill_seconds) +
-      Count("llamacpp:tokens_predicted_total", "Tokens of texts that were generated.",
-            generated_) +
+      Count("llamacpp:tokens_predicted_total", "Tokens of texts that were generated.", generated_) +
       Count("llamacpp:tokens_predicted_seconds_total", "Seconds in which texts were made.",
             counters.decode_seconds) +
       Count("llamacpp:n_decode_total", "Steps.", counters.rounds) +

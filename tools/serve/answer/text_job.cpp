@@ -145,10 +145,11 @@ void TextJob::TakeProgress(Sample& sample, int64_t tokens) {
   if (!fields_.stream || !fields_.progress) return;
   const int64_t cached = sample.request->reused_tokens();
   // The first event tells what was known.
-  if (!std::exchange(sample.told_progress, true)) SendProgress(sample, {.done = cached, .cached = cached});
-  SendProgress(sample, {.done = tokens,
-                        .cached = cached,
-                        .seconds = sample.request->generation().prefill_seconds});
+  if (!std::exchange(sample.told_progress, true))
+    SendProgress(sample, {.done = cached, .cached = cached});
+  SendProgress(
+      sample,
+      {.done = tokens, .cached = cached, .seconds = sample.request->generation().prefill_seconds});
 }
 
 void TextJob::SendProgress(Sample& sample, const PromptProgress& progress) {

@@ -32,7 +32,7 @@ class Listener {
   int TakeSocket();
   // "http://127.0.0.1:8080", "http://[::1]:8080", "unix:/run/kvant.sock"
   const std::string& url() const { return url_; }
-  uint16_t port() const { return port_; }            // 0 for a file
+  uint16_t port() const { return port_; }  // 0 for a file
 
  private:
   Listener() = default;
