@@ -175,8 +175,9 @@ def read_events(answer, has_done=True):
 
 
 def run_kvant(*arguments, environment=None):
+    """What the program ends with. A server takes a free port, whoever has the one that it takes otherwise."""
     done = subprocess.run([PROGRAM, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=SECONDS, env={**os.environ, **(environment or {})}, check=False)
+                          timeout=SECONDS, env={**os.environ, "KVANT_PORT": "0", **(environment or {})}, check=False)
     return done.returncode, done.stdout, done.stderr
 
 
