@@ -157,7 +157,7 @@ Json SlotJson(const ServedModel& served, size_t number, const SlotTable::Slot& s
   out["n_prompt_tokens_processed"] = progress.prompt - progress.cached;
   out["n_prompt_tokens_cache"] = progress.cached;
   out["params"] = SettingsJson(fields, served.tokenizer());
-  // What a client has written is not for others.
+  // Others need not see what a client has written.
   for (const char* const own : {"stop", "grammar", "logit_bias", "dry_sequence_breakers"}) {
     out["params"].erase(own);
   }

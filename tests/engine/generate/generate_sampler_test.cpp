@@ -121,8 +121,8 @@ std::map<TokenId, double> Reference(LogitRow logits, const SamplingOptions& opti
   return softmax(double{options.temperature});
 }
 
-// What a sampler tells of its last draw is the distribution, but for probabilities below 2^-40,
-// which count as none.
+// A sampler tells the distribution of its last draw, but for probabilities below 2^-40, which count
+// as none.
 void ExpectChances(Sampler& sampler, const std::map<TokenId, double>& expected, TokenId drawn) {
   const auto chances = sampler.Chances(expected.size() + 1);
   const auto likely = std::count_if(expected.begin(), expected.end(),

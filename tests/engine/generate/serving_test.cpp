@@ -7,7 +7,6 @@
 #include <atomic>
 #include <deque>
 #include <filesystem>
-#include <future>
 #include <iterator>
 #include <map>
 #include <thread>
@@ -211,14 +210,14 @@ TEST(Serving, StopEndsWhatIsThere) {
   ServingThread serving(*runner, {});
   TextRequest::Setup setup = SetupOf(model, {.prompt = RandomTokens(5, 1), .sampling = {}});
   const auto waiting = std::make_shared<TextRequest>(setup);
-  std::promise<void> begun, told_to_stop;
-  setup.on_token = [&](auto&&...) { begun.set_value(), told_to_stop.get_future().wait(); };
+  std::atomic<bool> begun = false, told_to_stop = false;
+  setup.on_token = [&](auto&&...) { begun = true, begun.notify_all(), told_to_stop.wait(false); };
   const auto running = std::make_shared<TextRequest>(setup);
   ExpectOk(serving.scheduler.Submit(running));
-  begun.get_future().wait();
+  begun.wait(false);
   ExpectOk(serving.scheduler.Submit(waiting));
   serving.scheduler.Stop();
-  told_to_stop.set_value();
+  told_to_stop = true, told_to_stop.notify_all();
   ExpectOk(serving.Stop());
   EXPECT_TRUE(running->status().Is(ErrorCode::kCancelled));
   EXPECT_EQ(waiting->generation().finish_reason, FinishReason::kCancelled);

@@ -15,7 +15,7 @@ Json SamplingJson(const SamplingOptions& options);
 // The names of the samplers that these options chain, in order.
 Json SamplerNamesJson(const SamplingOptions& options);
 
-// What a text was asked to be, without its seed.
+// The settings of a text, without its seed.
 Json SettingsJson(const TextFields& fields, const Tokenizer& tokenizer);
 
 }  // namespace kvant::tools
