@@ -18,14 +18,18 @@
 // are annotations.
 #include <algorithm>
 #include <bit>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <functional>
 #include <iostream>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -107,7 +111,7 @@ class Judge {
   // Whether a value is accepted with the keys of its objects in some order. Orders are tried until
   // there is none left, or a budget is used up.
   bool TryOrders(const nlohmann::ordered_json& value) {
-    budget_ = 200'000;
+    budget_ = 2'000'000;
     return Write(value, matcher_->Begin(),
                  [](const grammar::MatchState& state) { return state.accepts; });
   }
@@ -208,8 +212,10 @@ class Judge {
 
   bool Write(const Value& value, const grammar::MatchState& state, const Next& next) {
     if (value.is_object()) {
-      std::vector<const Value::object_t::value_type*> members;
-      for (const auto& member : value.get_ref<const Value::object_t&>()) members.push_back(&member);
+      LeftMembers members;
+      for (const auto& member : value.get_ref<const Value::object_t&>()) {
+        members.members.push_back(&member);
+      }
       return WriteText("{", state, [&](const grammar::MatchState& inside) {
         return WriteMembers(members, 0, inside, next);
       });
@@ -230,19 +236,61 @@ class Judge {
     });
   }
 
-  bool WriteMembers(std::vector<const Value::object_t::value_type*>& left, size_t done,
-                    const grammar::MatchState& state, const Next& next) {
-    if (left.empty()) return WriteText("}", state, next);
-    for (size_t i = 0; i < left.size(); ++i) {
-      const auto* member = left[i];
-      const std::string key = (done == 0 ? "" : ", ") + Value(member->first).dump() + ": ";
-      left.erase(left.begin() + static_cast<ptrdiff_t>(i));
-      const bool found = WriteText(key, state, [&](const grammar::MatchState& here) {
+  using Members = std::vector<const Value::object_t::value_type*>;
+
+  static std::string KeyOf(const Value::object_t::value_type& member, size_t done) {
+    return (done == 0 ? "" : ", ") + Value(member.first).dump() + ": ";
+  }
+
+  // The members of an object that are not written yet, in the order in which they are tried.
+  struct LeftMembers {
+    Members members;
+    std::set<const Value::object_t::value_type*> ordered = {};  // against each other
+  };
+
+  static bool Nothing(const grammar::MatchState& /*state*/) { return true; }
+
+  // Moves those members to the front that leave most others their turn, where some may come next
+  // of which that is not known yet.
+  void Order(LeftMembers& left, size_t done, const grammar::MatchState& state) {
+    Members open;
+    std::ranges::copy_if(left.members, std::back_inserter(open), [&](const auto* member) {
+      return WriteText(KeyOf(*member, done), state, Nothing);
+    });
+    if (std::ranges::all_of(open, [&](const auto* one) { return left.ordered.contains(one); })) {
+      return;
+    }
+    std::map<const Value::object_t::value_type*, int> shut;  // how many it leaves no turn
+    for (const auto* member : open) {
+      WriteText(KeyOf(*member, done), state, [&](const auto& here) {
         return Write(member->second, here, [&](const grammar::MatchState& after) {
-          return WriteMembers(left, done + 1, after, next);
+          shut[member] = static_cast<int>(std::ranges::count_if(open, [&](const auto* other) {
+            return !WriteText(KeyOf(*other, done + 1), after, Nothing);
+          }));
+          return true;
         });
       });
-      left.insert(left.begin() + static_cast<ptrdiff_t>(i), member);
+      left.ordered.insert(member);
+    }
+    std::ranges::stable_sort(left.members, {}, [&](const auto* member) {
+      const auto found = shut.find(member);
+      return found == shut.end() ? INT_MAX : found->second;
+    });
+  }
+
+  bool WriteMembers(LeftMembers left, size_t done, const grammar::MatchState& state,
+                    const Next& next) {
+    if (left.members.empty()) return WriteText("}", state, next);
+    Order(left, done, state);
+    for (size_t i = 0; i < left.members.size(); ++i) {
+      const auto* member = left.members[i];
+      LeftMembers others = left;
+      others.members.erase(others.members.begin() + static_cast<ptrdiff_t>(i));
+      const bool found = WriteText(KeyOf(*member, done), state, [&](const auto& here) {
+        return Write(member->second, here, [&](const grammar::MatchState& after) {
+          return WriteMembers(others, done + 1, after, next);
+        });
+      });
       if (found) return true;
     }
     return false;

@@ -56,12 +56,13 @@ void SplitRange(uint32_t first, uint32_t last, const Add& add) {
 }  // namespace
 
 RegexPool::RegexPool() {
-  nodes_.push_back({Kind::kNothing, false});
-  nodes_.push_back({Kind::kEmpty, true});
+  nodes_.push_back({.kind = Kind::kNothing, .accepts_empty = false});
+  nodes_.push_back({.kind = Kind::kEmpty, .accepts_empty = true});
 }
 
 ExprId RegexPool::Intern(const Node& node) {
-  const std::array<uint32_t, 4> words = {static_cast<uint32_t>(node.kind), node.first, node.second,
+  const std::array<uint32_t, 5> words = {static_cast<uint32_t>(node.kind),
+                                         static_cast<uint32_t>(node.lent), node.first, node.second,
                                          node.most};
   const uint64_t hash = XXH64(words.data(), sizeof(words), 0);
   const uint32_t known = by_node_.Find(hash, [&](uint32_t id) { return nodes_[id] == node; });
@@ -81,7 +82,7 @@ ExprId RegexPool::Bytes(const ByteSet& set) {
     sets_.push_back(set);
     by_set_.Add(hash, number);
   }
-  return Intern({Kind::kBytes, false, number});
+  return Intern({.kind = Kind::kBytes, .accepts_empty = false, .first = number});
 }
 
 ExprId RegexPool::Literal(std::string_view bytes) {
@@ -105,8 +106,13 @@ ExprId RegexPool::Concat(ExprId first, ExprId second) {
   heads.push_back(first);
   ExprId expr = second;
   for (size_t i = heads.size(); i-- > 0;) {
-    const bool accepts_empty = nodes_[heads[i]].accepts_empty && nodes_[expr].accepts_empty;
-    expr = Intern({Kind::kConcat, accepts_empty, heads[i], expr});
+    const Node& head = nodes_[heads[i]];
+    const Node& tail = nodes_[expr];
+    expr = Intern({.kind = Kind::kConcat,
+                   .accepts_empty = head.accepts_empty && tail.accepts_empty,
+                   .has_lent = head.has_lent || tail.has_lent,
+                   .first = heads[i],
+                   .second = expr});
   }
   return expr;
 }
@@ -147,11 +153,16 @@ ExprId RegexPool::Either(std::span<const ExprId> parts) {
   const uint32_t known = by_parts_.Find(
       hash, [&](uint32_t id) { return std::ranges::equal(PartsOf(nodes_[id]), flat); });
   if (known != IdTable::kNone) return known;
-  bool accepts_empty = false;
-  for (const ExprId part : flat) accepts_empty = accepts_empty || nodes_[part].accepts_empty;
+  Node node = {.kind = Kind::kEither,
+               .accepts_empty = false,
+               .first = static_cast<uint32_t>(lists_.size()),
+               .second = static_cast<uint32_t>(flat.size())};
+  for (const ExprId part : flat) {
+    node.accepts_empty = node.accepts_empty || nodes_[part].accepts_empty;
+    node.has_lent = node.has_lent || nodes_[part].has_lent;
+  }
   const auto expr = static_cast<ExprId>(nodes_.size());
-  nodes_.push_back({Kind::kEither, accepts_empty, static_cast<uint32_t>(lists_.size()),
-                    static_cast<uint32_t>(flat.size())});
+  nodes_.push_back(node);
   lists_.insert(lists_.end(), flat.begin(), flat.end());
   by_parts_.Add(hash, expr);
   return expr;
@@ -162,17 +173,11 @@ ExprId RegexPool::Both(ExprId first, ExprId second) {
   if (first > second) std::swap(first, second);
   if (first == kNothing) return kNothing;
   if (first == kEmpty) return nodes_[second].accepts_empty ? kEmpty : kNothing;
-  return Intern(
-      {Kind::kBoth, nodes_[first].accepts_empty && nodes_[second].accepts_empty, first, second});
-}
-
-ExprId RegexPool::Repeat(ExprId part, uint32_t least, uint32_t most) {
-  if (most == 0 || part == kEmpty) return kEmpty;
-  if (part == kNothing) return least == 0 ? kEmpty : kNothing;
-  if (least == 1 && most == 1) return part;
-  // A part that may be empty may be left out as often as one likes.
-  if (nodes_[part].accepts_empty) least = 0;
-  return Intern({Kind::kRepeat, least == 0, part, least, most});
+  return Intern({.kind = Kind::kBoth,
+                 .accepts_empty = nodes_[first].accepts_empty && nodes_[second].accepts_empty,
+                 .has_lent = nodes_[first].has_lent || nodes_[second].has_lent,
+                 .first = first,
+                 .second = second});
 }
 
 ExprId RegexPool::OneOf(std::vector<std::string_view> texts) {
@@ -243,6 +248,11 @@ ExprId RegexPool::NoneOfCodePoints(std::span<const CodePoints> ranges) {
 }
 
 ExprId RegexPool::Automaton(std::span<const AutomatonState> states) {
+  uint32_t far = 0;
+  for (const AutomatonState& state : states) {
+    far = std::max(far, state.counts.least);
+    if (state.counts.most != kNoLimit) far = std::max(far, state.counts.most);
+  }
   // Every state is a node of its own, made before its steps are known.
   std::vector<ExprId> exprs;
   for (const AutomatonState& state : states) {
@@ -251,7 +261,10 @@ ExprId RegexPool::Automaton(std::span<const AutomatonState> states) {
       continue;
     }
     exprs.push_back(static_cast<ExprId>(nodes_.size()));
-    nodes_.push_back({Kind::kState, state.accepts});
+    nodes_.push_back({.kind = Kind::kState,
+                      .accepts_empty = state.accepts,
+                      .most = static_cast<uint32_t>(state_counts_.size())});
+    state_counts_.push_back({state.counts, far});
   }
   for (size_t i = 0; i < states.size(); ++i) {
     if (states[i].instead != kNothing) continue;
@@ -339,14 +352,22 @@ ExprId RegexPool::DeriveNew(ExprId expr, uint8_t byte) {
       if (inside == kNothing) return kNothing;
       const uint32_t least = node.second == 0 ? 0 : node.second - 1;
       const uint32_t most = node.most == kNoLimit ? kNoLimit : node.most - 1;
-      return Concat(inside, Repeat(node.first, least, most));
+      return Concat(inside, Repeat(node.first, least, most, node.lent));
     }
-    case Kind::kState: {
+    case Kind::kState:
+    case Kind::kCounted: {
+      const bool is_counted = node.kind == Kind::kCounted;
+      if (is_counted && node.most == 0) return kNothing;
+      const uint32_t least = node.second == 0 ? 0 : node.second - 1;
+      const uint32_t most = node.most == kNoLimit ? kNoLimit : node.most - 1;
+      const Node state = is_counted ? nodes_[node.first] : node;
       std::vector<ExprId> parts;
-      for (uint32_t i = 0; i < node.second; ++i) {
-        const auto [texts, target] = steps_[node.first + i];
+      for (uint32_t i = 0; i < state.second; ++i) {
+        const auto [texts, target] = steps_[state.first + i];
+        const ExprId after = is_counted ? Counted(target, least, most, node.lent) : target;
+        if (after == kNothing) continue;
         const ExprId inside = Derivative(texts, byte);
-        if (inside != kNothing) parts.push_back(Concat(inside, target));
+        if (inside != kNothing) parts.push_back(Concat(inside, after));
       }
       return Either(parts);
     }
@@ -378,7 +399,8 @@ std::vector<ByteSet> RegexPool::SetsOf(std::span<const ExprId> exprs) const {
         left.insert(left.end(), parts.begin(), parts.end());
         break;
       }
-      case Kind::kRepeat: left.push_back(node.first); break;
+      case Kind::kRepeat:
+      case Kind::kCounted: left.push_back(node.first); break;
       case Kind::kState:
         for (uint32_t i = 0; i < node.second; ++i) {
           left.push_back(steps_[node.first + i].first);
@@ -390,65 +412,10 @@ std::vector<ByteSet> RegexPool::SetsOf(std::span<const ExprId> exprs) const {
   return sets;
 }
 
-// The nesting of concatenations is walked in a loop: literals may be long.
-ExprId RegexPool::Clamp(ExprId expr, uint32_t bytes) {
-  std::vector<ExprId> heads;
-  Node node = nodes_[expr];
-  while (node.kind == Kind::kConcat && heads.size() < bytes) {
-    heads.push_back(Clamp(node.first, bytes));
-    expr = node.second;
-    node = nodes_[expr];
-  }
-  ExprId result = expr;
-  if (node.kind == Kind::kEither) {
-    std::vector<ExprId> parts;
-    for (uint32_t i = 0; i < node.second; ++i) {
-      parts.push_back(Clamp(lists_[node.first + i], bytes));
-    }
-    result = Either(parts);
-  } else if (node.kind == Kind::kBoth) {
-    const ExprId first = Clamp(node.first, bytes);
-    result = Both(first, Clamp(node.second, bytes));
-  } else if (node.kind == Kind::kRepeat) {
-    const uint32_t most = node.most >= bytes ? kNoLimit : node.most;
-    result = Repeat(Clamp(node.first, bytes), std::min(node.second, bytes + 1), most);
-  }
-  for (size_t i = heads.size(); i-- > 0;) result = Concat(heads[i], result);
-  return result;
-}
-
-uint32_t RegexPool::FrontCount(ExprId expr, int& looks) const {
-  while (--looks >= 0) {
-    const Node& node = nodes_[expr];
-    switch (node.kind) {
-      case Kind::kConcat: {
-        // Behind single bytes, as of a character under way, comes what is repeated.
-        if (nodes_[node.first].kind != Kind::kBytes) {
-          const uint32_t first = FrontCount(node.first, looks);
-          if (first != kNoLimit || !nodes_[node.first].accepts_empty) return first;
-        }
-        expr = node.second;
-        continue;
-      }
-      case Kind::kEither: {
-        uint32_t least = kNoLimit;
-        for (uint32_t i = 0; i < node.second && looks > 0; ++i) {
-          least = std::min(least, FrontCount(lists_[node.first + i], looks));
-        }
-        return least;
-      }
-      case Kind::kBoth:
-        return std::min(FrontCount(node.first, looks), FrontCount(node.second, looks));
-      case Kind::kRepeat: return node.most;
-      default: return kNoLimit;
-    }
-  }
-  return kNoLimit;
-}
-
 size_t RegexPool::bytes() const {
   return nodes_.capacity() * sizeof(Node) + sets_.capacity() * sizeof(ByteSet) +
          lists_.capacity() * sizeof(ExprId) + steps_.capacity() * sizeof(steps_[0]) +
+         state_counts_.capacity() * sizeof(StateCounts) +
          derived_.capacity() * sizeof(Derived) + by_node_.bytes() + by_set_.bytes() +
          by_parts_.bytes();
 }

@@ -51,8 +51,14 @@ class RegexPool {
   ExprId OneCodePoint(std::span<const CodePoints> ranges);
   // One code point of none of the ranges.
   ExprId NoneOfCodePoints(std::span<const CodePoints> ranges);
-  // The texts of a deterministic automaton, from its first state on. A step accepts the texts of an
-  // expression, which are not empty; no text of one step is the beginning of another one's.
+  // How many steps may lead from a state of an automaton to the end of a text: each number in a
+  // range, which ends at kNoLimit where there is no greatest.
+  struct StepCounts {
+    uint32_t least = 0;
+    uint32_t most = kNoLimit;
+  };
+  // A deterministic automaton. A step accepts the texts of an expression, which are not empty; no
+  // text of one step is the beginning of another one's.
   struct AutomatonState {
     struct Step {
       ExprId texts;
@@ -60,9 +66,16 @@ class RegexPool {
     };
     bool accepts = false;
     std::vector<Step> steps = {};
-    ExprId instead = kNothing;  // else the expression that stands for the state
+    ExprId instead = kNothing;  // else what stands for the state: any number of one expression
+    StepCounts counts = {};     // used by CountedSteps only
   };
+  // The texts of an automaton from its first state on.
   ExprId Automaton(std::span<const AutomatonState> states);
+  // The texts of an automaton with `least` to `most` steps, where each state tells its counts. They
+  // are counted while a text is read: no copy of the automaton is made.
+  ExprId CountedSteps(ExprId automaton, uint32_t least, uint32_t most) {
+    return Counted(automaton, least, most, Lent::kNo);
+  }
 
   // ---- Matching ---------------------------------------------------------------------------------
 
@@ -82,22 +95,61 @@ class RegexPool {
     return FrontCount(expr, looks);
   }
 
+  // ---- Far counts -------------------------------------------------------------------------------
+  //
+  // A count of a million would make a million expressions while a text is read. So whoever reads it
+  // lends units of kLentUnit: the counts in front become that much lower, and the reader keeps how
+  // many units are out. Where a lowered count comes near its end, a unit is given back. Texts of up
+  // to kLentUnit bytes are the same with a lowered count as with the true one.
+
+  static constexpr uint32_t kLentUnit = 1280;  // more bytes than a token has
+
+  // How many units the counts in front may lend at once, at most; 0: they are near, or already lend
+  // some.
+  uint32_t UnitsToLend(ExprId expr);
+  // The expression with these counts lower by so many units, and marked.
+  ExprId Lend(ExprId expr, uint32_t units);
+  bool HasLent(ExprId expr) const { return nodes_[expr].has_lent; }
+  // Whether a lowered count comes near its end.
+  bool NeedsUnit(ExprId expr) const;
+  // The expression with a unit back; and one that has all of them back, without marks.
+  ExprId GiveBack(ExprId expr) { return MapLent(expr, kLentUnit, Lent::kYes); }
+  ExprId WithoutMarks(ExprId expr) { return MapLent(expr, 0, Lent::kNo); }
+
   // How many expressions there are, with their parts, as a measure of memory.
   size_t size() const { return nodes_.size() + (lists_.size() + steps_.size()) / 4; }
   // Bytes of memory.
   size_t bytes() const;
 
  private:
-  enum class Kind : uint8_t { kNothing, kEmpty, kBytes, kConcat, kEither, kBoth, kRepeat, kState };
+  enum class Kind : uint8_t {
+    kNothing,
+    kEmpty,
+    kBytes,
+    kConcat,
+    kEither,
+    kBoth,
+    kRepeat,
+    kState,
+    kCounted
+  };
+  enum class Lent : uint8_t { kNo, kYes };  // whether units of a count are out
   struct Node {
     Kind kind;
     bool accepts_empty;
+    bool has_lent = false;  // here or in a part
+    Lent lent = Lent::kNo;  // kRepeat, kCounted
     // kBytes: place in sets_; kEither: in lists_; kState: in steps_; else an expression
     uint32_t first = 0;
-    // kConcat, kBoth: an expression; kEither, kState: length; kRepeat: least
+    // kConcat, kBoth: an expression; kEither, kState: length; kRepeat, kCounted: least
     uint32_t second = 0;
-    uint32_t most = 0;  // kRepeat
+    uint32_t most = 0;  // kRepeat, kCounted; kState: place in state_counts_
     bool operator==(const Node&) const = default;
+  };
+  // Of a state that can be counted.
+  struct StateCounts {
+    StepCounts counts;
+    uint32_t far = 0;  // the greatest number in the counts of the automaton's states but kNoLimit
   };
   // Derivatives that were made, by expression and byte, which is never 0: 0 is an empty place.
   struct Derived {
@@ -112,6 +164,14 @@ class RegexPool {
   ExprId DeriveNew(ExprId expr, uint8_t byte);
   static constexpr int kFrontLooksMax = 64;  // expressions that FrontCount looks at
   uint32_t FrontCount(ExprId expr, int& looks) const;
+  ExprId Repeat(ExprId part, uint32_t least, uint32_t most, Lent lent);
+  ExprId Counted(ExprId state, uint32_t least, uint32_t most, Lent lent);
+  ExprId Recounted(const Node& node, uint32_t least, uint32_t most, Lent lent);
+  uint32_t FarOf(const Node& node) const;
+  uint32_t WayLeft(const Node& node) const;
+  ExprId MapLent(ExprId expr, uint32_t more, Lent lent);
+  template <class Change>
+  ExprId MapFront(ExprId expr, int& looks, const Change& change);
   size_t PlaceOf(uint64_t key) const;
   void Keep(uint64_t key, ExprId result);
   ExprId OneOfSorted(std::span<const std::string_view> texts, size_t depth);
@@ -122,6 +182,7 @@ class RegexPool {
   IdTable by_set_;
   std::vector<ExprId> lists_;                     // the parts of kEither
   std::vector<std::pair<ExprId, ExprId>> steps_;  // of kState: texts, and what follows
+  std::vector<StateCounts> state_counts_;
   IdTable by_parts_;
   std::vector<Derived> derived_;  // a power of two of places
   size_t derived_count_ = 0;

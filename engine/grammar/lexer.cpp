@@ -75,13 +75,60 @@ LexState Lexer::Compute(LexState state, uint8_t byte) {
   return next;
 }
 
+// The state with change(expression) for each terminal.
+template <class Change>
+LexState Lexer::Changed(LexState state, const Change& change) {
+  std::vector<Reading> readings = states_[state].readings;
+  for (auto& [terminal, expr] : readings) expr = change(expr);
+  return Intern(std::move(readings));
+}
+
 LexState Lexer::Clamp(LexState state, uint32_t bytes) {
   if (states_[state].clamped != kUnknown) return states_[state].clamped;
-  std::vector<Reading> readings = states_[state].readings;
-  for (auto& [terminal, expr] : readings) expr = pool_.Clamp(expr, bytes);
-  const LexState clamped = Intern(std::move(readings));
+  const LexState clamped = Changed(state, [&](ExprId expr) { return pool_.Clamp(expr, bytes); });
   states_[state].clamped = clamped;
   return clamped;
+}
+
+LexState Lexer::Settle(LexState state, uint32_t& lent) {
+  Far far = FarOf(state);
+  if (far == Far::kNeedsUnit && lent > 0) {
+    --lent;
+    return Changed(state, [this](ExprId expr) { return pool_.GiveBack(expr); });
+  }
+  if (far == Far::kNeedsUnit) {  // and there is none: the counts are the true ones
+    state = Changed(state, [this](ExprId expr) { return pool_.WithoutMarks(expr); });
+    far = FarOf(state);
+  }
+  if (far == Far::kNear) lent = 0;
+  if (far != Far::kFar) return state;
+  lent = UnitsToLend(state);
+  return Changed(state, [&](ExprId expr) { return pool_.Lend(expr, lent); });
+}
+
+Lexer::Far Lexer::FarOf(LexState state) {
+  if (state >= far_.size()) far_.resize(states_.size());
+  Far& far = far_[state];
+  if (far != Far::kUnknown) return far;
+  const std::vector<Reading>& readings = states_[state].readings;
+  const auto any = [&](const auto& is_so) {
+    return std::ranges::any_of(readings, [&](const Reading& one) { return is_so(one.second); });
+  };
+  if (any([this](ExprId expr) { return pool_.HasLent(expr); })) {
+    const bool needs = any([this](ExprId expr) { return pool_.NeedsUnit(expr); });
+    return far = needs ? Far::kNeedsUnit : Far::kLends;
+  }
+  return far = UnitsToLend(state) > 0 ? Far::kFar : Far::kNear;
+}
+
+// The most that all terminals with far counts can lend; 0: there is none.
+uint32_t Lexer::UnitsToLend(LexState state) {
+  uint32_t least = 0;
+  for (const auto& [terminal, expr] : states_[state].readings) {
+    const uint32_t units = pool_.UnitsToLend(expr);
+    if (units > 0 && (least == 0 || units < least)) least = units;
+  }
+  return least;
 }
 
 size_t Lexer::bytes() const {
@@ -89,7 +136,7 @@ size_t Lexer::bytes() const {
   for (const auto& list : end_lists_) lists += 2 * list.size() * sizeof(TerminalId);
   constexpr size_t kMapNode = 96;  // an entry of end_list_numbers_ with both of its lists' heads
   return table_.capacity() * sizeof(LexState) + states_.capacity() * sizeof(State) +
-         readings_ * sizeof(Reading) + by_readings_.bytes() + lists + end_lists_.size() * kMapNode;
+         readings_ * sizeof(Reading) + far_.capacity() + by_readings_.bytes() + lists + end_lists_.size() * kMapNode;
 }
 
 }  // namespace kvant::grammar

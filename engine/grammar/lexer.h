@@ -50,6 +50,10 @@ class Lexer {
   // states that differ only in counts beyond them.
   LexState Clamp(LexState state, uint32_t bytes);
 
+  // The state with which a text goes on, whose far counts lend units to the text, so that they take
+  // no state each (RegexPool's "Far counts"). `lent`: how many units are out.
+  LexState Settle(LexState state, uint32_t& lent);
+
   // The terminals that a state reads, and what may follow in each. Valid until states are added.
   std::span<const std::pair<TerminalId, ExprId>> ReadingsOf(LexState state) const {
     return states_[state].readings;
@@ -78,7 +82,14 @@ class Lexer {
     LexState clamped = kUnknown;
   };
 
+  // What Settle does with a state: nothing, with no unit out; lend; nothing; give back.
+  enum class Far : uint8_t { kUnknown, kNear, kFar, kLends, kNeedsUnit };
+
   LexState Intern(std::vector<Reading> readings);
+  Far FarOf(LexState state);
+  uint32_t UnitsToLend(LexState state);
+  template <class Change>
+  LexState Changed(LexState state, const Change& change);
   uint32_t EndListOf(std::vector<TerminalId> terminals);
   LexState Compute(LexState state, uint8_t byte);
   void FindClasses(std::span<const ExprId> terminals);
@@ -89,6 +100,7 @@ class Lexer {
   size_t classes_ = 1;
   std::vector<LexState> table_;  // [states, classes]
   std::vector<State> states_;
+  std::vector<Far> far_;  // [states, the first ones]
   size_t readings_ = 0;  // of all states
   IdTable by_readings_;
   std::vector<std::vector<TerminalId>> end_lists_;

@@ -10,6 +10,8 @@ namespace {
 constexpr size_t kRowsMax = kLexStatesMax;
 constexpr uint32_t kWholeTree = 0;  // the list of the node above all
 
+static_assert(RegexPool::kLentUnit > TokenTrie::kBytesMax);
+
 void SetBit(std::span<uint64_t> bits, TokenId token) {
   const auto place = static_cast<size_t>(token);
   bits[place / 64] |= uint64_t{1} << (place % 64);
@@ -55,7 +57,9 @@ bool Matcher::AdvanceByte(MatchState& state, uint8_t byte) {
   for (const MatchState::Reading& reading : state.readings) {
     const LexState next = lexer_.Next(reading.lex, byte);
     if (next == kDeadState) continue;
-    readings.push_back({next, reading.row});
+    uint32_t lent = reading.lent;
+    const LexState settled = lexer_.Settle(next, lent);
+    readings.push_back({settled, reading.row, lent});
     const uint32_t ends = lexer_.EndsAt(next);
     const RowId row = ends == 0 ? kNoRow : rows_.After(reading.row, ends);
     if (row != kNoRow) ended.push_back(row);

@@ -36,7 +36,8 @@ namespace kvant::grammar {
 struct MatchState {
   struct Reading {
     LexState lex;
-    RowId row;  // where the terminals began
+    RowId row;          // where the terminals began
+    uint32_t lent = 0;  // units of the state's counts (Lexer::Settle)
     auto operator<=>(const Reading&) const = default;
   };
   std::vector<Reading> readings;

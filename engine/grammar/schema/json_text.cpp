@@ -153,14 +153,18 @@ ExprId JsonText::Character(std::span<const CodePoints> ranges, Escaped escaped) 
   return expr;
 }
 
-// `all`: what stands for a state that accepts every text.
+// `all`: what stands for a state that accepts every text. `lengths`: of `texts`, or nullptr.
 template <class Characters>
-ExprId JsonText::AutomatonOf(const TextSet& texts, ExprId all, const Characters& characters) {
+ExprId JsonText::AutomatonOf(const TextSet& texts, const TextLengths* lengths, ExprId all,
+                             const Characters& characters) {
   std::vector<RegexPool::AutomatonState> states;
   for (size_t number = 0; number < texts.states.size(); ++number) {
     const TextSet::State& state = texts.states[number];
     RegexPool::AutomatonState out;
     out.accepts = state.accepts;
+    if (lengths != nullptr) {
+      out.counts = {lengths->ranges[number].least, lengths->ranges[number].most};
+    }
     // Edges to one state become one step.
     std::map<uint32_t, std::vector<CodePoints>> by_target;
     for (const TextSet::Edge& edge : state.edges) {
@@ -182,19 +186,31 @@ ExprId JsonText::AutomatonOf(const TextSet& texts, ExprId all, const Characters&
   return pool_.Automaton(states);
 }
 
-ExprId JsonText::Inside(const TextSet& texts) {
+ExprId JsonText::Inside(const TextSet& texts) { return InsideWith(texts, nullptr); }
+
+ExprId JsonText::Inside(const TextSet& texts, const TextLengths& lengths) {
+  return InsideWith(texts, &lengths);
+}
+
+ExprId JsonText::InsideWith(const TextSet& texts, const TextLengths* lengths) {
   const ExprId all = pool_.Repeat(any_character_, 0, kNoLimit);
-  return AutomatonOf(texts, all, [this](const auto& ranges) { return Character(ranges); });
+  return AutomatonOf(texts, lengths, all, [this](const auto& ranges) { return Character(ranges); });
 }
 
 ExprId JsonText::Name(const TextSet& texts) {
   const ExprId any = Character(kAllCharacters, Escaped::kNecessary);
-  return AutomatonOf(texts, pool_.Repeat(any, 0, kNoLimit),
+  return AutomatonOf(texts, nullptr, pool_.Repeat(any, 0, kNoLimit),
                      [this](const auto& ranges) { return Character(ranges, Escaped::kNecessary); });
 }
 
-ExprId JsonText::Plain(const TextSet& texts) {
-  return AutomatonOf(texts, RegexPool::kNothing,
+ExprId JsonText::Plain(const TextSet& texts) { return PlainWith(texts, nullptr); }
+
+ExprId JsonText::Plain(const TextSet& texts, const TextLengths& lengths) {
+  return PlainWith(texts, &lengths);
+}
+
+ExprId JsonText::PlainWith(const TextSet& texts, const TextLengths* lengths) {
+  return AutomatonOf(texts, lengths, RegexPool::kNothing,
                      [this](const auto& ranges) { return pool_.OneCodePoint(ranges); });
 }
 

@@ -33,6 +33,9 @@ class JsonText {
   // The inside of a string: all texts of a set; those of a set, one text, or one of several, in
   // which only what must be is escaped.
   ExprId Inside(const TextSet& texts);
+  // As Inside and Plain, for RegexPool::CountedSteps.
+  ExprId Inside(const TextSet& texts, const TextLengths& lengths);
+  ExprId Plain(const TextSet& texts, const TextLengths& lengths);
   ExprId Name(const TextSet& texts);
   ExprId Literal(std::string_view utf8);
   ExprId OneOf(std::span<const std::string> texts);
@@ -47,7 +50,10 @@ class JsonText {
 
   ExprId Character(std::span<const RegexPool::CodePoints> ranges, Escaped escaped);
   template <class Characters>
-  ExprId AutomatonOf(const TextSet& texts, ExprId all, const Characters& characters);
+  ExprId AutomatonOf(const TextSet& texts, const TextLengths* lengths, ExprId all,
+                     const Characters& characters);
+  ExprId InsideWith(const TextSet& texts, const TextLengths* lengths);
+  ExprId PlainWith(const TextSet& texts, const TextLengths* lengths);
   ExprId Hex(uint32_t first, uint32_t last, int digits);
   ExprId Escapes(std::span<const RegexPool::CodePoints> ranges);
 

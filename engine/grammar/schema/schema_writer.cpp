@@ -115,19 +115,29 @@ Result<ExprId> SchemaWriter::Number(const NumberSet& set) {
     forms.push_back(KnownRegex(whole + kFraction, pool));
   } else {
     KVANT_ASSIGN(TextSet texts, WrittenTexts(set));
-    if (!texts.empty() && texts.GreatestLength() == UINT32_MAX) {
-      const uint32_t most = std::max(texts.LeastLength() + kMoreDigits, kNumberLengthMax);
-      KVANT_ASSIGN(const TextSet lengths, TextsOfLength(0, most));
-      Result<TextSet> shorter = Combine(texts, lengths, TextSetOp::kAnd);
-      if (shorter.ok()) texts = std::move(*shorter);  // else there are many states already
+    if (!texts.empty()) {
+      KVANT_ASSIGN(const ExprId plain, ShortNumber(texts));
+      forms.push_back(plain);
     }
-    forms.push_back(json_.Plain(texts));
   }
   if (set.has_exponents) forms.push_back(KnownRegex(kWithExponent, pool));
   if (set.has_negative_exponents) {
     forms.push_back(KnownRegex(std::string("-") + kWithExponent, pool));
   }
   return pool.Either(forms);
+}
+
+// The texts of a set of numbers, which is not empty; where they have no greatest length, short ones.
+Result<ExprId> SchemaWriter::ShortNumber(const TextSet& texts) {
+  const TextLengths lengths = LengthsOf(texts);
+  if (lengths.ranges[0].most != UINT32_MAX) return json_.Plain(texts);
+  const uint32_t most = std::max(lengths.ranges[0].least + kMoreDigits, kNumberLengthMax);
+  if (lengths.are_all) {
+    return builder_.pool().CountedSteps(json_.Plain(texts, lengths), 0, most);
+  }
+  KVANT_ASSIGN(const TextSet short_texts, TextsOfLength(0, most));
+  const Result<TextSet> shorter = Combine(texts, short_texts, TextSetOp::kAnd);
+  return json_.Plain(shorter.ok() ? *shorter : texts);  // else there are many states already
 }
 
 Result<ExprId> SchemaWriter::String(const StringShape& shape) {
@@ -150,11 +160,16 @@ Result<ExprId> SchemaWriter::NewString(const StringShape& shape) {
     return json_.Quoted(pool.Repeat(json_.any_character(), length.least, length.most));
   }
   if (shape.texts->empty()) return RegexPool::kNothing;
-  const bool fits = shape.texts->LeastLength() >= length.least &&
-                    (length.most == kNoCountLimit || shape.texts->GreatestLength() <= length.most);
+  const TextLengths lengths = LengthsOf(*shape.texts);
+  const bool fits =
+      lengths.ranges[0].least >= length.least && lengths.ranges[0].most <= length.most;
   if (fits) return json_.Quoted(json_.Inside(*shape.texts));
-  KVANT_ASSIGN(const TextSet lengths, TextsOfLength(length.least, length.most));
-  KVANT_ASSIGN(const TextSet texts, Combine(*shape.texts, lengths, TextSetOp::kAnd));
+  if (lengths.are_all) {
+    const ExprId inside = json_.Inside(*shape.texts, lengths);
+    return json_.Quoted(pool.CountedSteps(inside, length.least, length.most));
+  }
+  KVANT_ASSIGN(const TextSet all, TextsOfLength(length.least, length.most));
+  KVANT_ASSIGN(const TextSet texts, Combine(*shape.texts, all, TextSetOp::kAnd));
   return texts.empty() ? RegexPool::kNothing : json_.Quoted(json_.Inside(texts));
 }
 

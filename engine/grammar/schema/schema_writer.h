@@ -35,6 +35,7 @@ class SchemaWriter {
   Result<Part> PartOf(const Values& values);
   Result<ExprId> Number(const NumberSet& set);
   Result<ExprId> String(const StringShape& shape);
+  Result<ExprId> ShortNumber(const TextSet& texts);
   Result<ExprId> NewString(const StringShape& shape);
 
   // ---- Arrays -----------------------------------------------------------------------------------

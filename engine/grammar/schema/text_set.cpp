@@ -147,34 +147,96 @@ uint32_t TextSet::LeastLength() const {
   }
 }
 
-// By depth-first search: where a state is met again within its own path, there is no end.
-uint32_t TextSet::GreatestLength() const {
-  constexpr uint32_t kOpen = UINT32_MAX - 1;
-  std::vector<std::optional<uint32_t>> lengths(states.size());
-  struct Frame {
-    uint32_t state;
-    size_t edge;
-  };
-  std::vector<Frame> frames = {{0, 0}};
-  lengths[0] = kOpen;
-  while (!frames.empty()) {
-    Frame& frame = frames.back();
-    const State& state = states[frame.state];
-    if (frame.edge < state.edges.size()) {
-      const uint32_t target = state.edges[frame.edge++].target;
-      if (lengths[target] == kOpen) return UINT32_MAX;
-      if (!lengths[target].has_value()) {
-        lengths[target] = kOpen;
-        frames.push_back({target, 0});
-      }
-      continue;
-    }
-    uint32_t length = 0;
-    for (const Edge& edge : state.edges) length = std::max(length, *lengths[edge.target] + 1);
-    lengths[frame.state] = length;
-    frames.pop_back();
+uint32_t TextSet::GreatestLength() const { return LengthsOf(*this).ranges[0].most; }
+
+namespace {
+
+// The states before each one.
+struct Sources {
+  std::vector<uint32_t> begins;  // [states + 1] of each one's, in `states`
+  std::vector<uint32_t> states;
+
+  std::span<const uint32_t> Of(uint32_t state) const {
+    return std::span(states).subspan(begins[state], begins[state + 1] - begins[state]);
   }
-  return *lengths[0];
+};
+
+Sources SourcesOf(const TextSet& set) {
+  const size_t count = set.states.size();
+  Sources out;
+  out.begins.resize(count + 1);
+  for (const TextSet::State& state : set.states) {
+    for (const TextSet::Edge& edge : state.edges) ++out.begins[edge.target + 1];
+  }
+  for (size_t state = 0; state < count; ++state) out.begins[state + 1] += out.begins[state];
+  out.states.resize(out.begins[count]);
+  std::vector<uint32_t> place(out.begins.begin(), out.begins.end());
+  for (uint32_t state = 0; state < count; ++state) {
+    for (const TextSet::Edge& edge : set.states[state].edges) {
+      out.states[place[edge.target]++] = state;
+    }
+  }
+  return out;
+}
+
+// Whether the lengths behind a state, and 0 where it accepts, leave no gap.
+bool HasNoGap(const TextSet::State& state, std::span<const TextLengths::Range> ranges,
+              std::vector<TextLengths::Range>& scratch) {
+  scratch.clear();
+  if (state.accepts) scratch.push_back({0, 0});
+  for (const TextSet::Edge& edge : state.edges) {
+    const TextLengths::Range& behind = ranges[edge.target];
+    scratch.push_back({behind.least + 1, behind.most == UINT32_MAX ? UINT32_MAX : behind.most + 1});
+  }
+  std::ranges::sort(scratch, {}, &TextLengths::Range::least);
+  uint32_t most = scratch[0].most;
+  for (const TextLengths::Range& range : scratch) {
+    if (most != UINT32_MAX && range.least > most + 1) return false;
+    most = std::max(most, range.most);
+  }
+  return true;
+}
+
+}  // namespace
+
+// The least lengths are found from the accepting states backwards; the greatest ones where all
+// that follows has one: a state that reaches a loop never does. If no state has a gap between the
+// ranges behind it, every length of a range has a text, by induction on the length.
+TextLengths LengthsOf(const TextSet& set) {
+  const size_t count = set.states.size();
+  const Sources sources = SourcesOf(set);
+  TextLengths out = {std::vector<TextLengths::Range>(count, {UINT32_MAX, UINT32_MAX}), true};
+  std::vector<uint32_t> left;
+  std::vector<size_t> open(count);  // edges to states without a greatest length so far
+  std::vector<uint32_t> bounded;
+  for (uint32_t state = 0; state < count; ++state) {
+    open[state] = set.states[state].edges.size();
+    if (open[state] == 0) bounded.push_back(state);
+    if (!set.states[state].accepts) continue;
+    out.ranges[state].least = 0;
+    left.push_back(state);
+  }
+  for (size_t i = 0; i < left.size(); ++i) {
+    for (const uint32_t from : sources.Of(left[i])) {
+      if (out.ranges[from].least != UINT32_MAX) continue;
+      out.ranges[from].least = out.ranges[left[i]].least + 1;
+      left.push_back(from);
+    }
+  }
+  for (size_t i = 0; i < bounded.size(); ++i) {
+    uint32_t most = 0;
+    for (const TextSet::Edge& edge : set.states[bounded[i]].edges) {
+      most = std::max(most, out.ranges[edge.target].most + 1);
+    }
+    out.ranges[bounded[i]].most = most;
+    for (const uint32_t from : sources.Of(bounded[i])) {
+      if (--open[from] == 0) bounded.push_back(from);
+    }
+  }
+  std::vector<TextLengths::Range> scratch;
+  out.are_all = std::ranges::all_of(
+      set.states, [&](const auto& state) { return HasNoGap(state, out.ranges, scratch); });
+  return out;
 }
 
 TextSet AllTexts() { return {{{true, AnyCharacter()}}}; }
@@ -266,18 +328,10 @@ Result<TextSet> Combine(const TextSet& first, const TextSet& second, TextSetOp o
 
 void Trim(TextSet& set) {
   const size_t count = set.states.size();
-  // The states before each one, as a list of them all and where each one's begin.
-  std::vector<uint32_t> begins(count + 1);
-  for (const TextSet::State& state : set.states) {
-    for (const TextSet::Edge& edge : state.edges) ++begins[edge.target + 1];
-  }
-  for (size_t state = 0; state < count; ++state) begins[state + 1] += begins[state];
-  std::vector<uint32_t> before(begins[count]);
-  std::vector<uint32_t> place(begins.begin(), begins.end());
+  const Sources sources = SourcesOf(set);
   std::vector<uint32_t> left;
   std::vector<bool> lives(count);
   for (uint32_t state = 0; state < count; ++state) {
-    for (const TextSet::Edge& edge : set.states[state].edges) before[place[edge.target]++] = state;
     if (!set.states[state].accepts) continue;
     lives[state] = true;
     left.push_back(state);
@@ -285,8 +339,7 @@ void Trim(TextSet& set) {
   while (!left.empty()) {
     const uint32_t state = left.back();
     left.pop_back();
-    for (uint32_t i = begins[state]; i < begins[state + 1]; ++i) {
-      const uint32_t from = before[i];
+    for (const uint32_t from : sources.Of(state)) {
       if (lives[from]) continue;
       lives[from] = true;
       left.push_back(from);

@@ -45,6 +45,17 @@ struct TextSet {
   uint32_t GreatestLength() const;
 };
 
+// For each state the lengths of the texts that it accepts, in code points.
+struct TextLengths {
+  struct Range {
+    uint32_t least;
+    uint32_t most;  // UINT32_MAX: there is no greatest
+  };
+  std::vector<Range> ranges;  // [states]
+  bool are_all;               // whether each range has all lengths from least to most
+};
+TextLengths LengthsOf(const TextSet& set);
+
 // All texts.
 TextSet AllTexts();
 // All texts of `least` to `most` code points; UINT32_MAX: no greatest length.
