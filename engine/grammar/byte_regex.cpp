@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include <xxhash.h>
 
@@ -12,7 +13,8 @@ constexpr uint32_t kLastCodePoint = 0x10ffff;
 constexpr uint32_t kFirstSurrogate = 0xd800;
 constexpr uint32_t kLastSurrogate = 0xdfff;
 
-constexpr size_t kDerivedMax = 16'384;  // derivatives that are kept
+constexpr size_t kDerivedMax = 4096;              // derivatives that are kept
+constexpr uint64_t kSpread = 0x9e3779b97f4a7c15;  // 2^64 over the golden ratio
 
 // The UTF-8 form of a code point, and how long it is.
 size_t EncodeUtf8(uint32_t code, std::array<uint8_t, 4>& out) {
@@ -61,13 +63,15 @@ RegexPool::RegexPool() {
 }
 
 ExprId RegexPool::Intern(const Node& node) {
-  const std::array<uint32_t, 5> words = {static_cast<uint32_t>(node.kind),
-                                         static_cast<uint32_t>(node.lent), node.first, node.second,
-                                         node.most};
-  const uint64_t hash = XXH64(words.data(), sizeof(words), 0);
+  // Two multiplications by odd numbers with many bits, the golden ratio's and XXH64's second prime.
+  const uint64_t kinds = static_cast<uint64_t>(node.kind) << 1 | static_cast<uint64_t>(node.lent);
+  uint64_t hash = (uint64_t{node.first} << 32 | node.second) * kSpread;
+  hash = (hash ^ hash >> 29 ^ (uint64_t{node.most} << 8 | kinds)) * 0xc2b2ae3d27d4eb4f;
+  hash ^= hash >> 32;
   const uint32_t known = by_node_.Find(hash, [&](uint32_t id) { return nodes_[id] == node; });
   if (known != IdTable::kNone) return known;
   const auto expr = static_cast<ExprId>(nodes_.size());
+  GrowByQuarter(nodes_, 1);
   nodes_.push_back(node);
   by_node_.Add(hash, expr);
   return expr;
@@ -89,7 +93,9 @@ ExprId RegexPool::Literal(std::string_view bytes) {
   ExprId expr = kEmpty;
   for (size_t i = bytes.size(); i-- > 0;) {
     const auto byte = static_cast<uint8_t>(bytes[i]);
-    expr = Concat(Bytes(ByteSet::Range(byte, byte)), expr);
+    ExprId& one = single_bytes_[byte];
+    if (one == kNothing) one = Bytes(ByteSet::Range(byte, byte));
+    expr = Concat(one, expr);
   }
   return expr;
 }
@@ -98,23 +104,23 @@ ExprId RegexPool::Concat(ExprId first, ExprId second) {
   if (first == kNothing || second == kNothing) return kNothing;
   if (first == kEmpty) return second;
   if (second == kEmpty) return first;
+  if (nodes_[first].kind != Kind::kConcat) return Joined(first, second);
   std::vector<ExprId> heads;
-  while (nodes_[first].kind == Kind::kConcat) {
+  for (; nodes_[first].kind == Kind::kConcat; first = nodes_[first].second) {
     heads.push_back(nodes_[first].first);
-    first = nodes_[first].second;
   }
-  heads.push_back(first);
-  ExprId expr = second;
-  for (size_t i = heads.size(); i-- > 0;) {
-    const Node& head = nodes_[heads[i]];
-    const Node& tail = nodes_[expr];
-    expr = Intern({.kind = Kind::kConcat,
-                   .accepts_empty = head.accepts_empty && tail.accepts_empty,
-                   .has_lent = head.has_lent || tail.has_lent,
-                   .first = heads[i],
-                   .second = expr});
-  }
+  ExprId expr = Joined(first, second);
+  for (size_t i = heads.size(); i-- > 0;) expr = Joined(heads[i], expr);
   return expr;
+}
+
+// A concatenation whose head is none.
+ExprId RegexPool::Joined(ExprId head, ExprId tail) {
+  return Intern({.kind = Kind::kConcat,
+                 .accepts_empty = nodes_[head].accepts_empty && nodes_[tail].accepts_empty,
+                 .has_lent = nodes_[head].has_lent || nodes_[tail].has_lent,
+                 .first = head,
+                 .second = tail});
 }
 
 ExprId RegexPool::Concat(std::span<const ExprId> parts) {
@@ -124,6 +130,7 @@ ExprId RegexPool::Concat(std::span<const ExprId> parts) {
 }
 
 ExprId RegexPool::Either(std::span<const ExprId> parts) {
+  if (parts.size() == 1) return parts[0];
   std::vector<ExprId> flat;
   ByteSet bytes;
   for (const ExprId part : parts) {
@@ -162,7 +169,9 @@ ExprId RegexPool::Either(std::span<const ExprId> parts) {
     node.has_lent = node.has_lent || nodes_[part].has_lent;
   }
   const auto expr = static_cast<ExprId>(nodes_.size());
+  GrowByQuarter(nodes_, 1);
   nodes_.push_back(node);
+  GrowByQuarter(lists_, flat.size());
   lists_.insert(lists_.end(), flat.begin(), flat.end());
   by_parts_.Add(hash, expr);
   return expr;
@@ -223,11 +232,29 @@ ExprId RegexPool::OneCodePoint(std::span<const CodePoints> ranges) {
                                                  {0x800, kFirstSurrogate - 1},
                                                  {kLastSurrogate + 1, 0xffff},
                                                  {0x10000, kLastCodePoint}}};
+  ByteSet ascii;
   for (const CodePoints& range : ranges) {
-    for (const CodePoints& form : kForms) {
+    for (uint32_t code = range.first; code <= std::min(range.last, kForms[0].last); ++code) {
+      ascii.Add(static_cast<uint8_t>(code));
+    }
+  }
+  if (!ascii.empty()) parts.push_back(Bytes(ascii));
+  for (const CodePoints& range : ranges) {
+    for (const CodePoints& form : std::span(kForms).subspan(1)) {
       const uint32_t first = std::max(range.first, form.first);
       const uint32_t last = std::min(range.last, form.last);
-      if (first <= last) SplitRange(first, last, add);
+      if (first == form.first && last == form.last) {
+        ExprId& whole = whole_forms_[&form - kForms.data()];
+        if (whole == kNothing) {
+          std::vector<ExprId> others = std::exchange(parts, {});
+          SplitRange(first, last, add);
+          whole = Either(parts);
+          parts = std::move(others);
+        }
+        parts.push_back(whole);
+      } else if (first <= last) {
+        SplitRange(first, last, add);
+      }
     }
   }
   return Either(parts);
@@ -247,7 +274,7 @@ ExprId RegexPool::NoneOfCodePoints(std::span<const CodePoints> ranges) {
   return OneCodePoint(rest);
 }
 
-ExprId RegexPool::Automaton(std::span<const AutomatonState> states) {
+ExprId RegexPool::Automaton(std::span<const AutomatonState> states, Counted counted) {
   uint32_t far = 0;
   for (const AutomatonState& state : states) {
     far = std::max(far, state.counts.least);
@@ -264,7 +291,7 @@ ExprId RegexPool::Automaton(std::span<const AutomatonState> states) {
     nodes_.push_back({.kind = Kind::kState,
                       .accepts_empty = state.accepts,
                       .most = static_cast<uint32_t>(state_counts_.size())});
-    state_counts_.push_back({state.counts, far});
+    if (counted == Counted::kYes) state_counts_.push_back({state.counts, far});
   }
   for (size_t i = 0; i < states.size(); ++i) {
     if (states[i].instead != kNothing) continue;
@@ -293,10 +320,7 @@ ExprId RegexPool::Derivative(ExprId expr, uint8_t byte) {
     if (kept.key == key) return kept.result;
   }
   // The parts of a derivative must be found again while it is made: they may be shared often.
-  if (deriving_ == 0 && derived_count_ > kDerivedMax) {
-    derived_ = {};
-    derived_count_ = 0;
-  }
+  if (deriving_ == 0 && derived_count_ > kDerivedMax) ForgetDerivatives();
   ++deriving_;
   const ExprId result = DeriveNew(expr, byte);
   --deriving_;
@@ -304,9 +328,13 @@ ExprId RegexPool::Derivative(ExprId expr, uint8_t byte) {
   return result;
 }
 
+void RegexPool::ForgetDerivatives() {
+  derived_ = {};
+  derived_count_ = 0;
+}
+
 // The place of a key, or the empty one where it belongs.
 size_t RegexPool::PlaceOf(uint64_t key) const {
-  constexpr uint64_t kSpread = 0x9e3779b97f4a7c15;  // 2^64 over the golden ratio
   const size_t mask = derived_.size() - 1;
   size_t at = (key * kSpread >> 32) & mask;
   while (derived_[at].key != 0 && derived_[at].key != key) at = (at + 1) & mask;
@@ -364,7 +392,7 @@ ExprId RegexPool::DeriveNew(ExprId expr, uint8_t byte) {
       std::vector<ExprId> parts;
       for (uint32_t i = 0; i < state.second; ++i) {
         const auto [texts, target] = steps_[state.first + i];
-        const ExprId after = is_counted ? Counted(target, least, most, node.lent) : target;
+        const ExprId after = is_counted ? StateWithin(target, least, most, node.lent) : target;
         if (after == kNothing) continue;
         const ExprId inside = Derivative(texts, byte);
         if (inside != kNothing) parts.push_back(Concat(inside, after));

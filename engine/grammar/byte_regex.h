@@ -9,6 +9,7 @@
 // what accepts nothing vanishes. Thread-safety: one thread at a time per pool.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -67,14 +68,15 @@ class RegexPool {
     bool accepts = false;
     std::vector<Step> steps = {};
     ExprId instead = kNothing;  // else what stands for the state: any number of one expression
-    StepCounts counts = {};     // used by CountedSteps only
+    StepCounts counts = {};     // if the automaton is for CountedSteps
   };
-  // The texts of an automaton from its first state on.
-  ExprId Automaton(std::span<const AutomatonState> states);
-  // The texts of an automaton with `least` to `most` steps, where each state tells its counts. They
-  // are counted while a text is read: no copy of the automaton is made.
+  // The texts of an automaton from its first state on. kYes: its states tell their counts.
+  enum class Counted : uint8_t { kNo, kYes };
+  ExprId Automaton(std::span<const AutomatonState> states, Counted counted);
+  // The texts of a counted automaton with `least` to `most` steps. They are counted while a text is
+  // read: no copy of the automaton is made.
   ExprId CountedSteps(ExprId automaton, uint32_t least, uint32_t most) {
-    return Counted(automaton, least, most, Lent::kNo);
+    return StateWithin(automaton, least, most, Lent::kNo);
   }
 
   // ---- Matching ---------------------------------------------------------------------------------
@@ -158,6 +160,7 @@ class RegexPool {
   };
 
   ExprId Intern(const Node& node);
+  ExprId Joined(ExprId head, ExprId tail);
   std::span<const ExprId> PartsOf(const Node& node) const {
     return std::span(lists_).subspan(node.first, node.second);
   }
@@ -165,7 +168,7 @@ class RegexPool {
   static constexpr int kFrontLooksMax = 64;  // expressions that FrontCount looks at
   uint32_t FrontCount(ExprId expr, int& looks) const;
   ExprId Repeat(ExprId part, uint32_t least, uint32_t most, Lent lent);
-  ExprId Counted(ExprId state, uint32_t least, uint32_t most, Lent lent);
+  ExprId StateWithin(ExprId state, uint32_t least, uint32_t most, Lent lent);
   ExprId Recounted(const Node& node, uint32_t least, uint32_t most, Lent lent);
   uint32_t FarOf(const Node& node) const;
   uint32_t WayLeft(const Node& node) const;
@@ -174,12 +177,15 @@ class RegexPool {
   ExprId MapFront(ExprId expr, int& looks, const Change& change);
   size_t PlaceOf(uint64_t key) const;
   void Keep(uint64_t key, ExprId result);
+  void ForgetDerivatives();
   ExprId OneOfSorted(std::span<const std::string_view> texts, size_t depth);
 
   std::vector<Node> nodes_;
   IdTable by_node_;
   std::vector<ByteSet> sets_;
   IdTable by_set_;
+  std::array<ExprId, 256> single_bytes_{};        // kNothing: not made so far
+  std::array<ExprId, 5> whole_forms_{};           // of UTF-8, the characters of so many bytes
   std::vector<ExprId> lists_;                     // the parts of kEither
   std::vector<std::pair<ExprId, ExprId>> steps_;  // of kState: texts, and what follows
   std::vector<StateCounts> state_counts_;

@@ -27,7 +27,7 @@ ExprId RegexPool::Repeat(ExprId part, uint32_t least, uint32_t most, Lent lent) 
 }
 
 // Without what cannot come to its end in so many steps; bounds that exclude nothing are left out.
-ExprId RegexPool::Counted(ExprId state, uint32_t least, uint32_t most, Lent lent) {
+ExprId RegexPool::StateWithin(ExprId state, uint32_t least, uint32_t most, Lent lent) {
   const Node& node = nodes_[state];
   if (node.kind == Kind::kRepeat) return Repeat(node.first, least, most, lent);
   if (node.kind != Kind::kState) return kNothing;
@@ -48,7 +48,7 @@ ExprId RegexPool::Counted(ExprId state, uint32_t least, uint32_t most, Lent lent
 // A repetition or counted state with other bounds.
 ExprId RegexPool::Recounted(const Node& node, uint32_t least, uint32_t most, Lent lent) {
   return node.kind == Kind::kRepeat ? Repeat(node.first, least, most, lent)
-                                    : Counted(node.first, least, most, lent);
+                                    : StateWithin(node.first, least, most, lent);
 }
 
 // Bounds that are greater than this exclude nothing yet.

@@ -44,7 +44,10 @@ LexState Lexer::Intern(std::vector<Reading> readings) {
   const uint32_t list = EndListOf(std::move(ends));
   const auto state = static_cast<LexState>(states_.size());
   readings_ += readings.size();
+  readings.shrink_to_fit();
+  GrowByQuarter(states_, 1);
   states_.push_back({std::move(readings), list});
+  GrowByQuarter(table_, classes_);
   table_.resize(states_.size() * classes_, kUnknown);
   by_readings_.Add(hash, state);
   return state;

@@ -1,7 +1,6 @@
 #include "engine/grammar/rows.h"
 
 #include <algorithm>
-#include <set>
 
 #include <xxhash.h>
 
@@ -19,11 +18,10 @@ class Rows::Closure {
 
   void Compute() {
     for (const Item& item : row_.kernel) Add(item);
-    while (!left_.empty()) {
-      const Item item = left_.back();
-      left_.pop_back();
-      Follow(item);
-    }
+    for (size_t i = 0; i < items_.size(); ++i) Follow(Item(items_[i]));
+    row_.waiting.shrink_to_fit();
+    row_.reading.shrink_to_fit();
+    row_.taking.shrink_to_fit();
     std::sort(row_.waiting.begin(), row_.waiting.end());
     std::sort(row_.reading.begin(), row_.reading.end());
     std::sort(row_.taking.begin(), row_.taking.end());
@@ -31,7 +29,13 @@ class Rows::Closure {
 
  private:
   void Add(const Item& item) {
-    if (seen_.insert(item).second) left_.push_back(item);
+    constexpr uint64_t kSpread = 0x9e3779b97f4a7c15;  // 2^64 over the golden ratio
+    const uint64_t key = (uint64_t{item.place} << 32 | item.origin) * kSpread;
+    const uint64_t hash = key ^ key >> 32;
+    const auto is_it = [&](uint32_t number) { return items_[number] == item; };
+    if (by_item_.Find(hash, is_it) != IdTable::kNone) return;
+    by_item_.Add(hash, static_cast<uint32_t>(items_.size()));
+    items_.push_back(item);
   }
 
   void Follow(const Item& item) {
@@ -60,8 +64,8 @@ class Rows::Closure {
   const Rows& rows_;
   const Grammar& grammar_;
   Row& row_;
-  std::set<Item> seen_;
-  std::vector<Item> left_;
+  std::vector<Item> items_;  // those found, in this order
+  IdTable by_item_;
 };
 
 Rows::Rows(const Grammar& grammar, Lexer& lexer) : grammar_(grammar), lexer_(lexer) {

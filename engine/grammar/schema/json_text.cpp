@@ -38,6 +38,8 @@ ByteSet HexDigits(uint32_t first, uint32_t last) {
   return set;
 }
 
+bool IsMark(char c) { return c == '"' || c == '\\'; }
+
 // The part of a range within another one; whether there is any.
 bool Within(const CodePoints& range, uint32_t first, uint32_t last, CodePoints& part) {
   part = {std::max(range.first, first), std::min(range.last, last)};
@@ -153,6 +155,22 @@ ExprId JsonText::Character(std::span<const CodePoints> ranges, Escaped escaped) 
   return expr;
 }
 
+// Edges to one state become one step.
+template <class Characters>
+void JsonText::AddSteps(const TextSet::State& state, const Characters& characters,
+                        RegexPool::AutomatonState& out) {
+  sorted_edges_.assign(state.edges.begin(), state.edges.end());
+  std::ranges::stable_sort(sorted_edges_, {}, &TextSet::Edge::target);
+  for (size_t begin = 0; begin < sorted_edges_.size();) {
+    const uint32_t target = sorted_edges_[begin].target;
+    ranges_.clear();
+    for (; begin < sorted_edges_.size() && sorted_edges_[begin].target == target; ++begin) {
+      ranges_.push_back({sorted_edges_[begin].first, sorted_edges_[begin].last});
+    }
+    out.steps.push_back({characters(ranges_), target});
+  }
+}
+
 // `all`: what stands for a state that accepts every text. `lengths`: of `texts`, or nullptr.
 template <class Characters>
 ExprId JsonText::AutomatonOf(const TextSet& texts, const TextLengths* lengths, ExprId all,
@@ -160,30 +178,24 @@ ExprId JsonText::AutomatonOf(const TextSet& texts, const TextLengths* lengths, E
   std::vector<RegexPool::AutomatonState> states;
   for (size_t number = 0; number < texts.states.size(); ++number) {
     const TextSet::State& state = texts.states[number];
+    const auto self = static_cast<uint32_t>(number);
     RegexPool::AutomatonState out;
     out.accepts = state.accepts;
     if (lengths != nullptr) {
       out.counts = {lengths->ranges[number].least, lengths->ranges[number].most};
     }
-    // Edges to one state become one step.
-    std::map<uint32_t, std::vector<CodePoints>> by_target;
-    for (const TextSet::Edge& edge : state.edges) {
-      by_target[edge.target].push_back({edge.first, edge.last});
-    }
-    const bool is_loop = state.accepts && by_target.size() == 1 &&
-                         by_target.begin()->first == number && state.edges.size() == 2 &&
-                         state.edges[0].first == 0 && state.edges[0].last == 0xd7ff &&
-                         state.edges[1].first == 0xe000 && state.edges[1].last == 0x10ffff;
+    const bool is_loop = state.accepts && state.edges.size() == 2 &&
+                         state.edges[0] == TextSet::Edge{0, 0xd7ff, self} &&
+                         state.edges[1] == TextSet::Edge{0xe000, 0x10ffff, self};
     if (is_loop) {
       out.instead = all;
     } else {
-      for (const auto& [target, ranges] : by_target) {
-        out.steps.push_back({characters(ranges), target});
-      }
+      AddSteps(state, characters, out);
     }
     states.push_back(std::move(out));
   }
-  return pool_.Automaton(states);
+  using Counted = RegexPool::Counted;
+  return pool_.Automaton(states, lengths == nullptr ? Counted::kNo : Counted::kYes);
 }
 
 ExprId JsonText::Inside(const TextSet& texts) { return InsideWith(texts, nullptr); }
@@ -215,11 +227,18 @@ ExprId JsonText::PlainWith(const TextSet& texts, const TextLengths* lengths) {
 }
 
 ExprId JsonText::Literal(std::string_view utf8) {
+  const auto is_special = [](char c) { return static_cast<uint8_t>(c) < 0x20 || IsMark(c); };
   std::vector<ExprId> parts;
-  for (const uint32_t code : CodePointsOf(utf8)) {
+  while (!utf8.empty()) {
+    const auto end = std::ranges::find_if(utf8, is_special);
+    const auto plain = static_cast<size_t>(end - utf8.begin());
+    parts.push_back(pool_.Literal(utf8.substr(0, plain)));
+    utf8.remove_prefix(plain);
+    if (utf8.empty()) break;
+    const auto code = static_cast<uint32_t>(utf8[0]);
     const CodePoints one = {code, code};
-    const bool is_plain = code >= 0x20 && code != '"' && code != '\\';
-    parts.push_back(is_plain ? pool_.OneCodePoint({&one, 1}) : Character({&one, 1}));
+    parts.push_back(Character({&one, 1}));
+    utf8.remove_prefix(1);
   }
   return pool_.Concat(parts);
 }
@@ -229,7 +248,7 @@ ExprId JsonText::OneOf(std::span<const std::string> texts) {
   std::vector<ExprId> parts;
   for (const std::string& text : texts) {
     const bool is_plain = std::ranges::none_of(
-        text, [](char c) { return static_cast<uint8_t>(c) < 0x20 || c == '"' || c == '\\'; });
+        text, [](char c) { return static_cast<uint8_t>(c) < 0x20 || IsMark(c); });
     if (is_plain) {
       plain.push_back(text);
     } else {

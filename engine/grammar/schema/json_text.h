@@ -52,6 +52,9 @@ class JsonText {
   template <class Characters>
   ExprId AutomatonOf(const TextSet& texts, const TextLengths* lengths, ExprId all,
                      const Characters& characters);
+  template <class Characters>
+  void AddSteps(const TextSet::State& state, const Characters& characters,
+                RegexPool::AutomatonState& out);
   ExprId InsideWith(const TextSet& texts, const TextLengths* lengths);
   ExprId PlainWith(const TextSet& texts, const TextLengths* lengths);
   ExprId Hex(uint32_t first, uint32_t last, int digits);
@@ -63,6 +66,8 @@ class JsonText {
   using Ranges = std::vector<std::pair<uint32_t, uint32_t>>;
   std::map<std::pair<Escaped, Ranges>, ExprId> characters_;
   std::map<Ranges, ExprId> escapes_;
+  std::vector<TextSet::Edge> sorted_edges_;     // scratch of AddSteps
+  std::vector<RegexPool::CodePoints> ranges_;
 };
 
 }  // namespace kvant::grammar

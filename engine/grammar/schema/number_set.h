@@ -28,6 +28,7 @@ struct NumberSet {
   Form form = Form::kAny;
 
   bool empty() const { return plain.empty(); }
+  bool operator==(const NumberSet&) const = default;
 };
 
 NumberSet AllNumbers();

@@ -104,7 +104,18 @@ Result<GrammarBuilder::Part> SchemaWriter::PartOf(const Values& values) {
   return builder_.Either(std::move(parts));
 }
 
+// Schemas have the same few sets of numbers in many places.
 Result<ExprId> SchemaWriter::Number(const NumberSet& set) {
+  auto& alike = numbers_[set.plain.Hash()];
+  for (const auto& [known, expr] : alike) {
+    if (known == set) return expr;
+  }
+  KVANT_ASSIGN(const ExprId expr, NewNumber(set));
+  alike.emplace_back(set, expr);
+  return expr;
+}
+
+Result<ExprId> SchemaWriter::NewNumber(const NumberSet& set) {
   RegexPool& pool = builder_.pool();
   const std::string whole = std::string("-?") + kWholeDigits;
   if (set.form == NumberSet::Form::kWhole && set.plain == WholeNumbers().plain) {

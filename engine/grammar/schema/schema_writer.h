@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -34,7 +35,10 @@ class SchemaWriter {
   RuleId RuleOf(const Goal& goal);
   Result<Part> PartOf(const Values& values);
   Result<ExprId> Number(const NumberSet& set);
+  Result<ExprId> NewNumber(const NumberSet& set);
   Result<ExprId> String(const StringShape& shape);
+  ExprId KeyOf(const std::string& name);
+  ExprId KeysOf(const TextSet& names);
   Result<ExprId> ShortNumber(const TextSet& texts);
   Result<ExprId> NewString(const StringShape& shape);
 
@@ -55,6 +59,8 @@ class SchemaWriter {
   Result<Part> Object(const ObjectShape& shape);
   Result<std::vector<Property>> NamedProperties(const ObjectShape& shape);
   Result<std::vector<Property>> AdditionalProperties(const ObjectShape& shape);
+  Result<std::vector<Property>> OtherProperties(const ObjectShape& shape,
+                                                std::vector<std::string> named);
 
   // A terminal, or what accepts nothing.
   Part Terminal(ExprId expr);
@@ -70,6 +76,11 @@ class SchemaWriter {
   // Strings that were written, by their texts and lengths; the texts are kept alive.
   using StringKey = std::tuple<std::shared_ptr<const TextSet>, uint32_t, uint32_t>;
   std::map<StringKey, ExprId> strings_;
+  // Numbers that were written, by the hash of their texts.
+  std::unordered_map<uint64_t, std::vector<std::pair<NumberSet, ExprId>>> numbers_;
+  // Names with their colon, and the others than some names.
+  std::unordered_map<std::string, ExprId> keys_;
+  std::map<std::vector<std::string>, ExprId> other_keys_;
   Part comma_;
 };
 

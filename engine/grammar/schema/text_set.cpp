@@ -6,6 +6,8 @@
 #include <optional>
 #include <unordered_map>
 
+#include <xxhash.h>
+
 #include "engine/grammar/text_cursor.h"
 
 namespace kvant::grammar {
@@ -128,6 +130,15 @@ bool TextSet::Has(std::string_view utf8) const {
 
 bool TextSet::IsAll() const {
   return states.size() == 1 && states[0].accepts && states[0].edges == AnyCharacter();
+}
+
+uint64_t TextSet::Hash() const {
+  uint64_t hash = states.size();
+  for (const State& state : states) {
+    const uint64_t own = state.edges.size() << 1 | (state.accepts ? 1 : 0);
+    hash = XXH64(state.edges.data(), state.edges.size() * sizeof(Edge), hash ^ own);
+  }
+  return hash;
 }
 
 uint32_t TextSet::LeastLength() const {

@@ -39,6 +39,7 @@ struct TextSet {
   bool Has(std::string_view utf8) const;
   bool IsAll() const;
   bool operator==(const TextSet&) const = default;
+  uint64_t Hash() const;  // equal sets of states have the same
   // The lengths of the texts, in code points: the least, and the greatest, or UINT32_MAX where
   // there is none. The set is not empty.
   uint32_t LeastLength() const;

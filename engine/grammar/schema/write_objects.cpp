@@ -160,24 +160,40 @@ class PropertyList {
 
 }  // namespace
 
+// A name and its colon.
+ExprId SchemaWriter::KeyOf(const std::string& name) {
+  const auto [place, is_new] = keys_.emplace(name, RegexPool::kNothing);
+  if (is_new) {
+    RegexPool& pool = builder_.pool();
+    const std::array<ExprId, 3> parts = {json_.Quoted(json_.Literal(name)), pool.Literal(":"),
+                                         json_.space()};
+    place->second = pool.Concat(parts);
+  }
+  return place->second;
+}
+
+ExprId SchemaWriter::KeysOf(const TextSet& names) {
+  RegexPool& pool = builder_.pool();
+  const std::array<ExprId, 3> parts = {json_.Quoted(json_.Name(names)), pool.Literal(":"),
+                                       json_.space()};
+  return pool.Concat(parts);
+}
+
 Result<std::vector<SchemaWriter::Property>> SchemaWriter::NamedProperties(
     const ObjectShape& shape) {
-  RegexPool& pool = builder_.pool();
   const std::vector<std::string> names = NamesOf(shape);
   if (names.size() > kNamedMax) {
     return MakeError(ErrorCode::kNotSupported, "expected at most {} properties, found {}",
                      kNamedMax, names.size());
   }
   const std::unordered_set<std::string> required(shape.required.begin(), shape.required.end());
-  const ExprId colon = pool.Concat(pool.Literal(":"), json_.space());
   std::vector<Property> properties;
   for (const std::string& name : names) {
     Goal goal = Needs::GoalOfProperty(shape, name);
     KVANT_ASSIGN(const bool nothing, needs_.IsNothing(goal));
     const bool is_required = required.contains(name);
     if (nothing && !is_required) continue;
-    const ExprId key = pool.Concat(json_.Quoted(json_.Literal(name)), colon);
-    properties.push_back({key, std::move(goal), is_required});
+    properties.push_back({KeyOf(name), std::move(goal), is_required});
   }
   return properties;
 }
@@ -189,7 +205,11 @@ Result<std::vector<SchemaWriter::Property>> SchemaWriter::AdditionalProperties(
     return rule->others == kNoValue && rule->patterns.empty();
   };
   if (std::ranges::any_of(shape.rules, is_closed)) return properties;
-  const std::vector<std::string> named = NamesOf(shape);
+  std::vector<std::string> named = NamesOf(shape);
+  const auto has_patterns = [](const auto& rule) { return !rule->patterns.empty(); };
+  if (shape.names.empty() && std::ranges::none_of(shape.rules, has_patterns)) {
+    return OtherProperties(shape, std::move(named));
+  }
   NameGroup all = {AllTexts(), {}};
   if (!named.empty()) {
     KVANT_ASSIGN(all.names, OtherTexts(named));
@@ -215,15 +235,31 @@ Result<std::vector<SchemaWriter::Property>> SchemaWriter::AdditionalProperties(
       KVANT_ASSIGN(names, Combine(names, group.names, TextSetOp::kOr));
     }
   }
-  RegexPool& pool = builder_.pool();
   for (const auto& [goal, names] : by_goal) {
     KVANT_ASSIGN(const bool nothing, needs_.IsNothing(goal));
-    if (nothing) continue;
-    const std::array<ExprId, 3> key = {json_.Quoted(json_.Name(names)), pool.Literal(":"),
-                                       json_.space()};
-    properties.push_back({pool.Concat(key), goal, false});
+    if (!nothing) properties.push_back({KeysOf(names), goal, false});
   }
   return properties;
+}
+
+// Without patterns all names but those of the rules are alike.
+Result<std::vector<SchemaWriter::Property>> SchemaWriter::OtherProperties(
+    const ObjectShape& shape, std::vector<std::string> named) {
+  std::vector<NeedId> needs;
+  for (const auto& rule : shape.rules) needs.push_back(rule->others);
+  Goal goal = Needs::GoalOf(std::move(needs));
+  KVANT_ASSIGN(const bool nothing, needs_.IsNothing(goal));
+  if (nothing) return std::vector<Property>();
+  std::ranges::sort(named);
+  const auto [place, is_new] = other_keys_.emplace(std::move(named), RegexPool::kNothing);
+  if (is_new) {
+    TextSet names = AllTexts();
+    if (!place->first.empty()) {
+      KVANT_ASSIGN(names, OtherTexts(place->first));
+    }
+    place->second = KeysOf(names);
+  }
+  return std::vector<Property>{{place->second, std::move(goal), false}};
 }
 
 Result<GrammarBuilder::Part> SchemaWriter::Object(const ObjectShape& shape) {
