@@ -443,9 +443,8 @@ std::vector<ByteSet> RegexPool::SetsOf(std::span<const ExprId> exprs) const {
 size_t RegexPool::bytes() const {
   return nodes_.capacity() * sizeof(Node) + sets_.capacity() * sizeof(ByteSet) +
          lists_.capacity() * sizeof(ExprId) + steps_.capacity() * sizeof(steps_[0]) +
-         state_counts_.capacity() * sizeof(StateCounts) +
-         derived_.capacity() * sizeof(Derived) + by_node_.bytes() + by_set_.bytes() +
-         by_parts_.bytes();
+         state_counts_.capacity() * sizeof(StateCounts) + derived_.capacity() * sizeof(Derived) +
+         by_node_.bytes() + by_set_.bytes() + by_parts_.bytes();
 }
 
 }  // namespace kvant::grammar

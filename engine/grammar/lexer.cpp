@@ -139,7 +139,8 @@ size_t Lexer::bytes() const {
   for (const auto& list : end_lists_) lists += 2 * list.size() * sizeof(TerminalId);
   constexpr size_t kMapNode = 96;  // an entry of end_list_numbers_ with both of its lists' heads
   return table_.capacity() * sizeof(LexState) + states_.capacity() * sizeof(State) +
-         readings_ * sizeof(Reading) + far_.capacity() + by_readings_.bytes() + lists + end_lists_.size() * kMapNode;
+         readings_ * sizeof(Reading) + far_.capacity() + by_readings_.bytes() + lists +
+         end_lists_.size() * kMapNode;
 }
 
 }  // namespace kvant::grammar

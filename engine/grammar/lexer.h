@@ -101,7 +101,7 @@ class Lexer {
   std::vector<LexState> table_;  // [states, classes]
   std::vector<State> states_;
   std::vector<Far> far_;  // [states, the first ones]
-  size_t readings_ = 0;  // of all states
+  size_t readings_ = 0;   // of all states
   IdTable by_readings_;
   std::vector<std::vector<TerminalId>> end_lists_;
   std::map<std::vector<TerminalId>, uint32_t> end_list_numbers_;

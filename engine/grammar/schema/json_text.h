@@ -66,7 +66,7 @@ class JsonText {
   using Ranges = std::vector<std::pair<uint32_t, uint32_t>>;
   std::map<std::pair<Escaped, Ranges>, ExprId> characters_;
   std::map<Ranges, ExprId> escapes_;
-  std::vector<TextSet::Edge> sorted_edges_;     // scratch of AddSteps
+  std::vector<TextSet::Edge> sorted_edges_;  // scratch of AddSteps
   std::vector<RegexPool::CodePoints> ranges_;
 };
 

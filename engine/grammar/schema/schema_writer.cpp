@@ -138,7 +138,8 @@ Result<ExprId> SchemaWriter::NewNumber(const NumberSet& set) {
   return pool.Either(forms);
 }
 
-// The texts of a set of numbers, which is not empty; where they have no greatest length, short ones.
+// The texts of a set of numbers, which is not empty; where they have no greatest length, short
+// ones.
 Result<ExprId> SchemaWriter::ShortNumber(const TextSet& texts) {
   const TextLengths lengths = LengthsOf(texts);
   if (lengths.ranges[0].most != UINT32_MAX) return json_.Plain(texts);

@@ -77,9 +77,8 @@ void ExpectExactly(const std::string& schema, const std::set<std::string>& texts
 }
 
 TEST(CountedTexts, AreThoseOfThePatternAndTheLengths) {
-  for (const std::string pattern :
-       {"^[ab]*$", "^a+b*$", "^(ab|ba)+$", "^(aab|b)*$", "^a?b{1,4}$", "^(aaa|b)$", "^[ab]{2,5}$",
-        "^(a|bb)+b$", "^(aaaa|b*)$"}) {
+  for (const std::string pattern : {"^[ab]*$", "^a+b*$", "^(ab|ba)+$", "^(aab|b)*$", "^a?b{1,4}$",
+                                    "^(aaa|b)$", "^[ab]{2,5}$", "^(a|bb)+b$", "^(aaaa|b*)$"}) {
     const std::set<std::string> found = TextsFound(pattern);
     for (size_t least = 0; least <= 4; ++least) {
       for (size_t most = least; most <= kLettersMax; ++most) {
@@ -169,7 +168,8 @@ TEST(FarCounts, AreExact) {
 
 // Whatever is left of far counts, a mask is what trying each token gives.
 TEST(FarCounts, MasksKnowWhatIsLeft) {
-  std::vector<std::string> tokens = {"", "a", "ab", "aba", "\"", "a\"", "ab\"", "aaaa", "é", "\xC3"};
+  std::vector<std::string> tokens = {"",    "a",    "ab",   "aba", "\"",
+                                     "a\"", "ab\"", "aaaa", "é",   "\xC3"};
   tokens.push_back(std::string(1000, 'a'));
   const auto trie = std::make_shared<const TokenTrie>(tokens);
   for (const char* more : {"", R"(, "pattern": "^[a-z]*$")", R"(, "minLength": 9998)"}) {
@@ -177,7 +177,8 @@ TEST(FarCounts, MasksKnowWhatIsLeft) {
         ParseJsonSchema(R"({"type": "string", "maxLength": 10000)" + std::string(more) + "}", {});
     ASSERT_TRUE(built.ok());
     Matcher matcher(std::move(*built), trie, {0});
-    for (const size_t length : {0, 1, 1279, 1280, 1281, 5000, 8999, 9000, 9001, 9997, 9998, 10000}) {
+    for (const size_t length :
+         {0, 1, 1279, 1280, 1281, 5000, 8999, 9000, 9001, 9997, 9998, 10000}) {
       MatchState state = matcher.Begin();
       ASSERT_TRUE(*matcher.AdvanceBytes(state, "\"" + std::string(length, 'a')));
       std::vector<uint64_t> bits(Matcher::WordsFor(trie->vocab()));
