@@ -1,4 +1,5 @@
 """Calls of tools in chats: what may be called, in which form, streamed and whole, and what comes of wrong fields."""
+import concurrent.futures
 import json
 import time
 
@@ -159,6 +160,26 @@ class Chats(ToolCase):
 
     def test_props(self):
         self.assertEqual(self.server.ask("GET", "/props")[2]["tool_format"], "of the template")
+
+
+class ManyClients(ToolCase):
+    parallel = 32
+
+    def test_constrained_answers(self):
+        """GRM-17: strict calls and JSON, streamed to 32 clients at once, are what each of them gets alone."""
+        body = {"messages": [QUESTION], "max_tokens": 300, "temperature": 1, "logit_bias": ONLY_CALLS}
+        strict = [{"type": "function", "function": {**tool["function"], "strict": True}} for tool in TOOLS[:1]]
+        calls = {**body, "tools": strict, "tool_choice": "required", "parallel_tool_calls": False}
+        texts = {**body, "response_format": {"type": "json_schema", "json_schema": {"name": "order", "schema": ORDER, "strict": True}}}
+        bodies = [{**(calls if seed % 2 else texts), "seed": seed} for seed in range(32)]
+        answer = lambda body: without_ids(chat_choices(self, self.server.stream(CHATS, body))[0])
+        with concurrent.futures.ThreadPoolExecutor(32) as threads:
+            together = list(threads.map(answer, bodies))
+        self.assertEqual(together, [answer(body) for body in bodies])
+        for seed, choice in enumerate(together):
+            self.assertEqual(choice["finish_reason"], "tool_calls" if seed % 2 else "stop")
+            told = choice["message"]["tool_calls"][0]["function"]["arguments"] if seed % 2 else choice["message"]["content"]
+            self.check_arguments("order", json.loads(told))
 
 
 class Fields(ToolCase):

@@ -45,6 +45,7 @@ ALL_PARTS = [["\n", False], ["@", 14], ["<", 14], [">", 14], ["~", 13]]
 class ToolCase(ServerCase):
     model = TEXT_MODEL
     template = MARKS
+    parallel = 4
 
     @classmethod
     def setUpClass(cls):
@@ -53,7 +54,7 @@ class ToolCase(ServerCase):
         path = os.path.join(folder.name, "template.jinja")
         with open(path, "w", encoding="utf-8") as file:
             file.write(cls.template)
-        cls.options = ("--chat-template", path, "-c", "4096", "--parallel", "4",
+        cls.options = ("--chat-template", path, "-c", "4096", "--parallel", str(cls.parallel),
                        "--strict")  # an answer has the same bits whatever is known of its prompt
         super().setUpClass()
 
