@@ -5,6 +5,7 @@
 #include "base/result.h"
 #include "cpu/float_gemm.h"
 #include "cpu/kernels/matmul.h"
+#include "engine/arch/embedding_head.h"
 #include "engine/arch/sublayer_builder.h"
 #include "engine/graph/activations.h"
 #include "engine/graph/builder.h"
@@ -127,9 +128,16 @@ Status AddOutput(const ModelSpec& spec, const Stack& stack, const GgufTensor& em
   return {};
 }
 
-// The steps between the rows of the embedding and the first layer: learned positions and a norm.
+// The steps between the rows of the embedding and the first layer: learned rows by segment and by
+// position, and a norm.
 Status AddInputSteps(const Stack& stack, int64_t positions_max, ValueId stream,
                      graph::PlanBuilder& builder) {
+  const std::string types = fmt::format("{}.weight", stack.input.token_types);
+  const GgufTensor* by_segment = builder.Find(types);
+  if (by_segment != nullptr) {
+    KVANT_ASSIGN(by_segment, builder.Matrix(types, stack.dim, by_segment->dims[1]));
+    builder.Add(RowSpace::kPass, graph::MakeAddTokenTypes(*by_segment, stream));
+  }
   if (!stack.input.positions.empty()) {
     KVANT_ASSIGN(
         const GgufTensor* positions,
@@ -256,6 +264,38 @@ Result<std::unique_ptr<graph::Plan>> BuildEncodePlan(const formats::GgufFile& fi
   StackValues shared;
   KVANT_TRY(AddLayers(spec, encoder.stack, stream, shared, builder));
   KVANT_TRY(AddEncoded(spec, decode, stream, builder));
+  return builder.Finish();
+}
+
+Result<std::unique_ptr<graph::Plan>> BuildEmbedPlan(const formats::GgufFile& file,
+                                                    const cpu::KernelTable& kernels,
+                                                    const cpu::FloatGemm& float_gemm,
+                                                    const ModelSpec& spec, Pooling pooling) {
+  graph::PlanBuilder builder(file, kernels, float_gemm, nullptr, graph::kEmbedPlan);
+  const Stack& stack = FirstStack(spec);
+  if (stack.streams.has_value()) {
+    return MakeError(ErrorCode::kNotSupported, "{}: layers with several streams make no vectors",
+                     file.path());
+  }
+  const bool is_encoder = spec.encoder.has_value();
+  const GgufTensor* embedding = nullptr;
+  KVANT_ASSIGN(
+      const ValueId stream,
+      AddEmbedding(is_encoder ? spec.encoder->vocab : spec.vocab, stack,
+                   is_encoder ? spec.encoder->source_max : spec.context_max, builder, &embedding));
+  StackValues shared;
+  if (stack.layer_inputs.has_value()) {
+    KVANT_ASSIGN(shared.layer_inputs, stack.layer_inputs->AddNodes(spec, stream, builder));
+  }
+  KVANT_TRY(AddLayers(spec, stack, stream, shared, builder));
+  const ValueId rows = builder.NewFloats("rows", RowSpace::kPass, stack.dim);
+  KVANT_ASSIGN(auto norm, ReadNorm(builder, stack.final_norm, "", stack.dim));
+  builder.Add(RowSpace::kPass, graph::MakeNorm(builder.kernels(), "rows.norm", std::move(norm),
+                                               stream, {.floats = rows, .cols = stack.dim}));
+  builder.plan().SetEncoded(rows);
+  if (pooling != Pooling::kNone) {
+    KVANT_TRY(AddEmbeddingHead(spec, pooling, rows, stack.dim, builder));
+  }
   return builder.Finish();
 }
 
