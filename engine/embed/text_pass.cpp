@@ -4,9 +4,11 @@
 #include <numeric>
 #include <utility>
 
+#include "base/numa_memory.h"
 #include "base/result.h"
 #include "cpu/kernels/token_count.h"
 #include "engine/graph/run_stage.h"
+#include "engine/run/memory_places.h"
 
 namespace kvant::embed {
 
@@ -42,6 +44,7 @@ Status TextPass::Prepare() {
                              pass_.scratch_bytes * static_cast<size_t>(team_.size()), "scratch"));
   KVANT_ASSIGN(shared_,
                AlignedBuffer::Allocate(plan_.SharedBytes(pass_.limits), "partial results"));
+  if (places_.PlacesMemory()) PlaceMemory();
   arrivals_ = std::vector<std::atomic<int32_t>>(static_cast<size_t>(pass_.limits.shares));
   for (const graph::RopeSpec& rope : plan_.ropes()) {
     ropes_.push_back({rope.Frequencies(pass_.limits.context), rope.amplitude});
@@ -58,6 +61,14 @@ Status TextPass::Prepare() {
   pass_.shared = shared_.bytes();
   pass_.arrivals = arrivals_;
   return {};
+}
+
+void TextPass::PlaceMemory() {
+  run::PlaceWeights(plan_, places_, team_);
+  const std::vector<int64_t> nodes = run::NodesOf(places_);
+  for (const AlignedBuffer* memory : {&arena_, &scratch_, &shared_}) {
+    SpreadPages(memory->bytes(), nodes);
+  }
 }
 
 Status TextPass::Run(std::span<const EmbedTokens> texts,

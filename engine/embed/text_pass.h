@@ -47,6 +47,7 @@ class TextPass {
 
  private:
   Status RunStage(graph::Stage stage, std::span<const std::atomic<bool>* const> cancel);
+  void PlaceMemory();
   static graph::PassLimits LimitsOf(const Limits& limits, int threads);
 
   const graph::Plan& plan_;
