@@ -29,6 +29,9 @@ struct Embedder::Parts {
   Parts(std::shared_ptr<const Model> model_in, embed::TextTokens tokens_in)
       : model(std::move(model_in)), tokens(std::move(tokens_in)) {}
 
+  static Result<std::unique_ptr<Parts>> Make(std::shared_ptr<const Model> model,
+                                             const EmbedOptions& options);
+
   using Flags = std::array<const std::atomic<bool>*, 2>;
 
   // Runs passes over all texts; calls take(number of the text, values) for each text's vector or
@@ -49,6 +52,7 @@ struct Embedder::Parts {
   std::vector<std::string> label_names;
   embed::TextTokens tokens;
   embed::Prompts prompts;
+  embed::TextPass::Limits limits;
   EmbedMemory memory;
   std::unique_ptr<embed::TextPass> pass;
 };
@@ -146,8 +150,9 @@ int64_t CountSegments(const Model& model) {
 Embedder::Embedder(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Embedder::~Embedder() = default;
 
-Result<std::unique_ptr<Embedder>> Embedder::Create(std::shared_ptr<const Model> model,
-                                                   const EmbedOptions& options) {
+// All but the memory of passes.
+Result<std::unique_ptr<Embedder::Parts>> Embedder::Parts::Make(std::shared_ptr<const Model> model,
+                                                               const EmbedOptions& options) {
   const GgufFile& file = model->file();
   const arch::ModelSpec& spec = model->spec();
   KVANT_TRY(CheckReadsTokens(*model));
@@ -176,16 +181,29 @@ Result<std::unique_ptr<Embedder>> Embedder::Create(std::shared_ptr<const Model> 
   if (pooling == Pooling::kRank) {
     KVANT_ASSIGN(parts->label_names, ReadLabelNames(file, model->architecture()));
   }
-  const CpuTopology topology = ThisCpuTopology();
-  KVANT_ASSIGN(const ThreadPlaces places,
-               PlaceThreads(topology, resolved.placement, resolved.threads, CurrentNode(topology)));
-  const embed::TextPass::Limits limits = {std::max(resolved.batch_tokens, resolved.context),
-                                          resolved.context};
+  parts->limits = {std::max(resolved.batch_tokens, resolved.context), resolved.context};
   for (const formats::GgufTensor& tensor : file.tensors()) {
     parts->memory.weights += tensor.size_bytes;
   }
-  parts->memory.activations = embed::TextPass::Bytes(*parts->plan, limits, resolved.threads);
-  parts->pass = std::make_unique<embed::TextPass>(*parts->plan, limits, resolved.threads, places);
+  parts->memory.activations = embed::TextPass::Bytes(*parts->plan, parts->limits, resolved.threads);
+  return parts;
+}
+
+Result<EmbedMemory> Embedder::PlanMemory(std::shared_ptr<const Model> model,
+                                         const EmbedOptions& options) {
+  KVANT_ASSIGN(const auto parts, Parts::Make(std::move(model), options));
+  return parts->memory;
+}
+
+Result<std::unique_ptr<Embedder>> Embedder::Create(std::shared_ptr<const Model> model,
+                                                   const EmbedOptions& options) {
+  KVANT_ASSIGN(auto parts, Parts::Make(std::move(model), options));
+  const EmbedOptions& resolved = parts->options;
+  const CpuTopology topology = ThisCpuTopology();
+  KVANT_ASSIGN(const ThreadPlaces places,
+               PlaceThreads(topology, resolved.placement, resolved.threads, CurrentNode(topology)));
+  parts->pass =
+      std::make_unique<embed::TextPass>(*parts->plan, parts->limits, resolved.threads, places);
   KVANT_TRY(parts->pass->Prepare());
   return std::unique_ptr<Embedder>(new Embedder(std::move(parts)));
 }

@@ -133,6 +133,9 @@ class Embedder {
   static Result<std::unique_ptr<Embedder>> Create(std::shared_ptr<const Model> model,
                                                   const EmbedOptions& options);
   ~Embedder();
+  // The memory that an embedder will take, before anything is reserved. Errors are those of Create.
+  static Result<EmbedMemory> PlanMemory(std::shared_ptr<const Model> model,
+                                        const EmbedOptions& options);
 
   // The ids of a text: its prompt and its bytes, with the special tokens that the tokenizer's flags
   // ask for. Names of control tokens in the text are text. kInvalid for a text that is empty;
