@@ -185,6 +185,10 @@ Result<EmbedOptions> ServeOptions::Embed(const std::shared_ptr<const Model>& ope
   out.threads = asked.threads;
   out.placement = asked.placement;
   out.context = asked.context;
+  // In a folder -c is that of models that chat; one of fewer tokens keeps what it has.
+  if (models.has_value() && opened->is_embedder() && out.context > opened->context_length()) {
+    out.context = 0;
+  }
   out.pooling = reranking ? Pooling::kRank : pooling;
   KVANT_ASSIGN(const EmbedMemory memory, Embedder::PlanMemory(opened, out));
   *bytes = memory.total();

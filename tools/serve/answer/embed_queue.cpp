@@ -64,10 +64,11 @@ void EmbedQueue::Cancel(EmbedJob& job) {
 SchedulerCounters EmbedQueue::counters() const {
   const std::lock_guard lock(mutex_);
   SchedulerCounters out = counters_;
-  out.running = std::ssize(in_pass_);
-  out.waiting = std::ranges::count_if(jobs_, [this](const auto& job) {
-    return std::ranges::find(in_pass_, job) == in_pass_.end();
-  });
+  // Between two passes a job that has begun is in no pass.
+  out.waiting = std::ranges::count(jobs_, size_t{0}, [](const auto& job) { return job->next; });
+  const auto left = std::ranges::count_if(
+      in_pass_, [](const auto& job) { return job->next == job->texts.size() || job->is_gone; });
+  out.running = std::ssize(jobs_) - out.waiting + left;
   return out;
 }
 
