@@ -239,6 +239,15 @@ void PlanBuilder::AddMatMul(RowSpace rows, const std::string& name,
   Add(rows, MakeMatMul(kernels_, float_gemm_, name, std::move(operands), in, out, store));
 }
 
+void PlanBuilder::AddActivatedMatMul(const std::string& name, std::vector<MatMulOperand> operand,
+                                     const Activations& in, cpu::Activation activation,
+                                     ValueId product, const Activations& out) {
+  AddObserver(RowSpace::kPass, name, in);
+  AddLowRankInput(RowSpace::kPass, name, operand, in);
+  Add(RowSpace::kPass, MakeActivatedMatMul(kernels_, float_gemm_, name, std::move(operand.front()),
+                                           in, activation, product, out));
+}
+
 void PlanBuilder::AddGatedUnit(const std::string& name, std::vector<MatMulOperand> operands,
                                const Activations& in, cpu::Activation activation, ValueId gate_up,
                                const Activations& out) {

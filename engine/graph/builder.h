@@ -106,6 +106,11 @@ class PlanBuilder {
   // the observer.
   void AddMatMul(RowSpace rows, const std::string& name, std::vector<MatMulOperand> operands,
                  const Activations& in, ValueId out, cpu::Store store);
+  // Appends a product with an activation behind it (MakeActivatedMatMul) over rows of kPass, and
+  // before it what shows `in` to the observer.
+  void AddActivatedMatMul(const std::string& name, std::vector<MatMulOperand> operand,
+                          const Activations& in, cpu::Activation activation, ValueId product,
+                          const Activations& out);
   // Appends a gated unit (MakeGatedUnit) over rows of kPass.
   void AddGatedUnit(const std::string& name, std::vector<MatMulOperand> operands,
                     const Activations& in, cpu::Activation activation, ValueId gate_up,
