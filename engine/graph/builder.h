@@ -89,10 +89,11 @@ class PlanBuilder {
   ValueId NewFloats(std::string name, RowSpace rows, int64_t cols);
 
   // A value in the forms that the matrices read, and in the forms that the experts read whose input
-  // it will be part of.
+  // it will be part of. Its floats are those of `floats` where that is a value.
   Activations NewActivations(const std::string& name, RowSpace rows, int64_t cols,
                              const std::vector<MatMulOperand>& readers,
-                             const std::vector<ExpertOperand>& experts = {});
+                             const std::vector<ExpertOperand>& experts = {},
+                             ValueId floats = kNoValue);
 
   // A routed value in the forms that `readers` read.
   Activations NewRoutedActivations(const std::string& name, const RoutedRows& rows, int64_t cols,
