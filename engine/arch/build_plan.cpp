@@ -46,14 +46,15 @@ Status AddOutputScale(const LayerSpec& layer, const std::string& prefix, const S
   return {};
 }
 
-Status AddNormOfSum(const Sublayer& sublayer, const std::string& prefix, const Stack& stack,
-                    ValueId stream, graph::PlanBuilder& builder) {
-  if (!sublayer.norm_of_sum.has_value()) return {};
-  KVANT_ASSIGN(auto norm, ReadNorm(builder, *sublayer.norm_of_sum, prefix, stack.dim));
-  builder.Add(RowSpace::kPass,
-              graph::MakeNorm(builder.kernels(), prefix + std::string(sublayer.norm_of_sum->tensor),
-                              std::move(norm), stream, {.floats = stream, .cols = stack.dim}));
-  return {};
+// Norms the stream in place.
+Result<StreamNorm> AddStreamNorm(const Norm& which, const std::string& prefix, const Stack& stack,
+                                 ValueId stream, graph::PlanBuilder& builder) {
+  StreamNorm added = {.name = prefix + std::string(which.tensor)};
+  KVANT_ASSIGN(added.norm, ReadNorm(builder, which, prefix, stack.dim));
+  builder.Add(RowSpace::kPass, graph::MakeNorm(builder.kernels(), added.name, added.norm, stream,
+                                               {.floats = stream, .cols = stack.dim}));
+  added.nodes = builder.plan().nodes(graph::Stage::kBody).size();
+  return added;
 }
 
 Status AddLayers(const ModelSpec& spec, const Stack& stack, ValueId stream, StackValues& shared,
@@ -83,7 +84,10 @@ Status AddLayers(const ModelSpec& spec, const Stack& stack, ValueId stream, Stac
                                .first_prefix = fmt::format("{}.0.", stack.layer_prefix)});
       KVANT_TRY(
           std::visit([&](const auto& block) { return block.AddNodes(context); }, sublayer.block));
-      KVANT_TRY(AddNormOfSum(sublayer, prefix, stack, stream, builder));
+      if (sublayer.norm_of_sum.has_value()) {
+        KVANT_ASSIGN(shared.stream_norm,
+                     AddStreamNorm(*sublayer.norm_of_sum, prefix, stack, stream, builder));
+      }
     }
     KVANT_TRY(AddOutputScale(stack.layers[i], prefix, stack, stream, builder));
   }
@@ -145,10 +149,7 @@ Status AddInputSteps(const Stack& stack, int64_t positions_max, ValueId stream,
     builder.Add(RowSpace::kPass, graph::MakeAddPositions(*positions, stream));
   }
   if (!stack.input.norm.has_value()) return {};
-  KVANT_ASSIGN(auto norm, ReadNorm(builder, *stack.input.norm, "", stack.dim));
-  builder.Add(RowSpace::kPass,
-              graph::MakeNorm(builder.kernels(), std::string(stack.input.norm->tensor),
-                              std::move(norm), stream, {.floats = stream, .cols = stack.dim}));
+  KVANT_TRY(AddStreamNorm(*stack.input.norm, "", stack, stream, builder));
   return {};
 }
 
@@ -288,13 +289,12 @@ Result<std::unique_ptr<graph::Plan>> BuildEmbedPlan(const formats::GgufFile& fil
     KVANT_ASSIGN(shared.layer_inputs, stack.layer_inputs->AddNodes(spec, stream, builder));
   }
   KVANT_TRY(AddLayers(spec, stack, stream, shared, builder));
-  const ValueId rows = builder.NewFloats("rows", RowSpace::kPass, stack.dim);
-  KVANT_ASSIGN(auto norm, ReadNorm(builder, stack.final_norm, "", stack.dim));
-  builder.Add(RowSpace::kPass, graph::MakeNorm(builder.kernels(), "rows.norm", std::move(norm),
-                                               stream, {.floats = rows, .cols = stack.dim}));
-  builder.plan().SetEncoded(rows);
+  if (stack.final_norm.kind != NormKind::kNone) {
+    KVANT_TRY(AddStreamNorm(stack.final_norm, "", stack, stream, builder));
+  }
+  builder.plan().SetEncoded(stream);
   if (pooling != Pooling::kNone) {
-    KVANT_TRY(AddEmbeddingHead(spec, pooling, rows, stack.dim, builder));
+    KVANT_TRY(AddEmbeddingHead(spec, pooling, stream, stack.dim, builder));
   }
   return builder.Finish();
 }

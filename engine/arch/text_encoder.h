@@ -1,8 +1,8 @@
 // Functions that families of embedding models share: an encoder of one stack, whose positions see
 // all of their text, or a window on both sides.
 //
-// Such a family sets ModelSpec::embedder, and no stacks. What comes behind the last layer is read by
-// engine/arch/embedding_head.h.
+// Such a family sets ModelSpec::embedder, and no stacks. What comes behind the last layer is read
+// by engine/arch/embedding_head.h.
 #pragma once
 
 #include <string_view>
@@ -16,7 +16,8 @@
 namespace kvant::arch {
 
 // Reads the sizes of a model: embedding_length, context_length, the epsilon of the norms and
-// block_count. The layers are empty, the embedding is token_embd, and the final norm is output_norm.
+// block_count. The layers are empty, the embedding is token_embd, and the final norm is
+// output_norm.
 Result<ModelSpec> ReadTextEncoder(const Metadata& metadata, NormKind norms);
 
 // The attentions of all layers of a stack (ReadAttentions), without masks. Where there is a window,

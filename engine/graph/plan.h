@@ -341,6 +341,9 @@ class Plan {
                    int64_t per_row = 1);
   // Appends the node to a stage.
   void AddNode(Stage stage, std::unique_ptr<Node> node);
+  // Puts a node in the place of the stage's last one, which is the plan's last and keeps no rows in
+  // logs of states.
+  void ReplaceLast(Stage stage, std::unique_ptr<Node> node);
   void SetLogits(ValueId logits) { logits_ = logits; }
   void SetEncoded(ValueId encoded) { encoded_ = encoded; }
   // Return the number of what they add: a cache id, or an index for CacheLayer::rope.
