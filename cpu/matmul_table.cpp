@@ -43,6 +43,7 @@ MatMulKernel BuildKernel(const quant::FormatTraits& format, const MatMulFamily& 
   kernel.generic = entry == nullptr;
   if (entry != nullptr) kernel.run_many = entry->run_many;
   kernel.takes_pairs = family.panels && format.quantized();
+  kernel.finishes = kernel.takes_pairs || kernel.run_many != nullptr;
   return kernel;
 }
 

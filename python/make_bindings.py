@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-HEADERS = [FOLDER.parent / "include/kvant" / name for name in ("kvant.h", "kvant_runner.h", "kvant_generate.h", "kvant_conversation.h")]
+HEADERS = [FOLDER.parent / "include/kvant" / name for name in ("kvant.h", "kvant_runner.h", "kvant_generate.h", "kvant_conversation.h", "kvant_embed.h")]
 OUT = FOLDER / "kvant/_bindings.py"
 
 SCALARS = {

@@ -33,6 +33,7 @@ inline const std::vector<std::string_view> kEngineOrder = {
     "engine/graph/",
     "engine/arch/",  // sublayers/, families/ and hf/ are known to its lists, and know it
     "engine/model/",         "engine/run/",
+    "engine/embed/",
     "engine/text/",          "engine/evaluate/",
     "engine/generate/",      "engine/convert/",
     "engine/quantize/",      "engine/capi/",

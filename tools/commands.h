@@ -9,6 +9,8 @@ namespace kvant::tools {
 int RunCommand(CommandLine& line);
 int ChatCommand(CommandLine& line);
 int ServeCommand(CommandLine& line);
+int EmbedCommand(CommandLine& line);
+int RerankCommand(CommandLine& line);
 int InspectCommand(CommandLine& line);
 int TokenizeCommand(CommandLine& line);
 int TemplateCommand(CommandLine& line);

@@ -78,7 +78,9 @@ inline void ToScores(const QueryTile& tile, int query, const SeenOffsets& seen, 
       F32 score = Mul(Load(scores + i), Broadcast(factor));
       if (task.score_cap > 0.0f) score = Mul(cap, Tanh(Div(score, cap)));
       const F32 distance = Add(Load(lane_numbers), Broadcast(static_cast<float>(p - origin)));
-      if (task.bias_slopes != nullptr) score = MulAdd(slope, distance, score);
+      if (task.bias_slopes != nullptr) {
+        score = MulAdd(slope, Min(distance, Sub(Zero(), distance)), score);
+      }
       if (bias.values != nullptr) score = Add(score, Load(bias.At(query % heads, p - origin)));
       Store(scores + i, score);
     }

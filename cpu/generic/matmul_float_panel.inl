@@ -243,6 +243,11 @@ void MultiplyFloatPanels(const MatMulTask& task, int64_t row, int64_t end, int64
       }
     }
   }
+  if (task.finish == nullptr || block.col + block.cols < task.cols) return;
+  for (int64_t t = token; t < token + tokens; ++t) {
+    task.finish->finish(task.finish->context, t, first, end - first,
+                        task.out + t * task.out_stride + first);
+  }
 }
 
 template <class Element>

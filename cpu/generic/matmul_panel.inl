@@ -219,10 +219,12 @@ inline void MultiplyDepth(const MatMulTask& task, const PanelFormat& format,
 inline void PutSums(const MatMulTask& task, const Pass& pass, const PanelScratch::Vector* sums) {
   // Outputs of the next tokens lie too far apart for a prefetcher of the CPU.
   constexpr int64_t kAhead = 4;
+  alignas(64) float discarded[kPassPanels * kPanelHeight];
+  const bool discards = task.finish != nullptr && task.finish->discards;
   for (int64_t token = pass.token; token < pass.token_end; ++token) {
     const PanelScratch::Vector* from = sums + (token - pass.token) * kPanelVectors;
-    float* out = task.out + token * task.out_stride;
-    for (int64_t row = pass.row; row < pass.row_end; row += 16) {
+    float* out = discards ? discarded - pass.row : task.out + token * task.out_stride;
+    for (int64_t row = pass.row; !discards && row < pass.row_end; row += 16) {
       __builtin_prefetch(out + kAhead * task.out_stride + row, 1);
     }
     for (int64_t row = pass.row; row < pass.row_end; row += kPanelHeight) {
@@ -232,6 +234,9 @@ inline void PutSums(const MatMulTask& task, const Pass& pass, const PanelScratch
       }
       from += pass.Tiles() * kTileVectors;
     }
+    if (task.finish == nullptr) continue;
+    task.finish->finish(task.finish->context, token, pass.row, pass.row_end - pass.row,
+                        out + pass.row);
   }
 }
 

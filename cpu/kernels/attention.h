@@ -80,7 +80,7 @@ inline int64_t FirstInWindow(WindowKind kind, int64_t window, int64_t position) 
 }
 
 // For every query row r and query head h of one kv head:
-// out = softmax(s over the visible positions) . v, s = cap(scale * q . k) + slope[h] * (p - o[r])
+// out = softmax(s over the visible positions) . v, s = cap(scale * q . k) - slope[h] * |p - o[r]|
 // + bias[h](p - o[r]), visible = { p : p <= position[r] and p >= FirstInWindow(window_kind, window,
 // position[r]) }, less the hidden ones; o is `origins`. A sink is one more score without a value.
 // Products with codes are exact integers for all numbers that share a scale: queries meet codes of
@@ -114,7 +114,7 @@ struct AttentionTask {
   // Gemma 2 (arXiv 2408.00118): cap(s) = score_cap * tanh(s / score_cap), within score_cap * 2^-21;
   // 0: cap(s) = s.
   float score_cap = 0;
-  // ALiBi (arXiv 2108.12409): the slope of each head, which every position back takes off the
+  // ALiBi (arXiv 2108.12409): the slope of each head, which every position away takes off the
   // score; null: nothing.
   const float* bias_slopes = nullptr;  // [heads_per_kv]
   const float* sinks = nullptr;        // [heads_per_kv]; null: none

@@ -41,6 +41,18 @@ struct MatMulPair {
 };
 inline constexpr int64_t kMatMulPairRows = 64;
 
+// What follows with the outputs of a token while they are near.
+struct MatMulFinish {
+  // Gets the outputs of token `token` in rows [row, row + count), which are complete; it may change
+  // them. Called once for each token and each of some stretches of rows that begin at row_begin and
+  // at multiples of kMatMulPairRows after it.
+  void (*finish)(const void* context, int64_t token, int64_t row, int64_t count, float* out);
+  const void* context;
+  // Nobody reads MatMulTask::out afterwards, so that the outputs may lie elsewhere. Only with
+  // Store::kSet.
+  bool discards = false;
+};
+
 // out[t * out_stride + r] = (or +=) dot(weights row r, activations row t) for row_begin <= r <
 // row_end.
 struct MatMulTask {
@@ -63,6 +75,8 @@ struct MatMulTask {
   ArrangedActivations* arranged = nullptr;
   // The second matrix, for kernels that take pairs, with many tokens. Null: there is one matrix.
   const MatMulPair* pair = nullptr;
+  // For kernels that finish, with many tokens and without a pair. Null: nothing follows.
+  const MatMulFinish* finish = nullptr;
 };
 
 struct MatMulKernel {
@@ -78,6 +92,7 @@ struct MatMulKernel {
   void (*run_many)(const MatMulTask& task) = nullptr;
   bool generic = false;      // takes any format's blocks value by value
   bool takes_pairs = false;  // of `run` with many tokens: MatMulTask::pair
+  bool finishes = false;     // the same, or of run_many: MatMulTask::finish
 };
 
 }  // namespace kvant::cpu

@@ -143,7 +143,7 @@ float Adjusted(const Query& query, float score, int64_t position) {
   if (task.score_cap > 0.0f) score = task.score_cap * Tanh(score / task.score_cap);
   const int64_t distance = position - task.OriginOf(query.row);
   if (task.bias_slopes != nullptr) {
-    score = std::fma(task.bias_slopes[query.head], static_cast<float>(distance), score);
+    score = std::fma(task.bias_slopes[query.head], -static_cast<float>(std::abs(distance)), score);
   }
   if (task.distance_bias.values != nullptr) score += *task.distance_bias.At(query.head, distance);
   return score;

@@ -5,6 +5,7 @@
 #include "base/result.h"
 #include "cpu/float_gemm.h"
 #include "cpu/kernels/matmul.h"
+#include "engine/arch/embedding_head.h"
 #include "engine/arch/sublayer_builder.h"
 #include "engine/graph/activations.h"
 #include "engine/graph/builder.h"
@@ -45,14 +46,15 @@ Status AddOutputScale(const LayerSpec& layer, const std::string& prefix, const S
   return {};
 }
 
-Status AddNormOfSum(const Sublayer& sublayer, const std::string& prefix, const Stack& stack,
-                    ValueId stream, graph::PlanBuilder& builder) {
-  if (!sublayer.norm_of_sum.has_value()) return {};
-  KVANT_ASSIGN(auto norm, ReadNorm(builder, *sublayer.norm_of_sum, prefix, stack.dim));
-  builder.Add(RowSpace::kPass,
-              graph::MakeNorm(builder.kernels(), prefix + std::string(sublayer.norm_of_sum->tensor),
-                              std::move(norm), stream, {.floats = stream, .cols = stack.dim}));
-  return {};
+// Norms the stream in place.
+Result<StreamNorm> AddStreamNorm(const Norm& which, const std::string& prefix, const Stack& stack,
+                                 ValueId stream, graph::PlanBuilder& builder) {
+  StreamNorm added = {.name = prefix + std::string(which.tensor)};
+  KVANT_ASSIGN(added.norm, ReadNorm(builder, which, prefix, stack.dim));
+  builder.Add(RowSpace::kPass, graph::MakeNorm(builder.kernels(), added.name, added.norm, stream,
+                                               {.floats = stream, .cols = stack.dim}));
+  added.nodes = builder.plan().nodes(graph::Stage::kBody).size();
+  return added;
 }
 
 Status AddLayers(const ModelSpec& spec, const Stack& stack, ValueId stream, StackValues& shared,
@@ -82,7 +84,10 @@ Status AddLayers(const ModelSpec& spec, const Stack& stack, ValueId stream, Stac
                                .first_prefix = fmt::format("{}.0.", stack.layer_prefix)});
       KVANT_TRY(
           std::visit([&](const auto& block) { return block.AddNodes(context); }, sublayer.block));
-      KVANT_TRY(AddNormOfSum(sublayer, prefix, stack, stream, builder));
+      if (sublayer.norm_of_sum.has_value()) {
+        KVANT_ASSIGN(shared.stream_norm,
+                     AddStreamNorm(*sublayer.norm_of_sum, prefix, stack, stream, builder));
+      }
     }
     KVANT_TRY(AddOutputScale(stack.layers[i], prefix, stack, stream, builder));
   }
@@ -127,9 +132,16 @@ Status AddOutput(const ModelSpec& spec, const Stack& stack, const GgufTensor& em
   return {};
 }
 
-// The steps between the rows of the embedding and the first layer: learned positions and a norm.
+// The steps between the rows of the embedding and the first layer: learned rows by segment and by
+// position, and a norm.
 Status AddInputSteps(const Stack& stack, int64_t positions_max, ValueId stream,
                      graph::PlanBuilder& builder) {
+  const std::string types = fmt::format("{}.weight", stack.input.token_types);
+  const GgufTensor* by_segment = builder.Find(types);
+  if (by_segment != nullptr) {
+    KVANT_ASSIGN(by_segment, builder.Matrix(types, stack.dim, by_segment->dims[1]));
+    builder.Add(RowSpace::kPass, graph::MakeAddTokenTypes(*by_segment, stream));
+  }
   if (!stack.input.positions.empty()) {
     KVANT_ASSIGN(
         const GgufTensor* positions,
@@ -137,10 +149,7 @@ Status AddInputSteps(const Stack& stack, int64_t positions_max, ValueId stream,
     builder.Add(RowSpace::kPass, graph::MakeAddPositions(*positions, stream));
   }
   if (!stack.input.norm.has_value()) return {};
-  KVANT_ASSIGN(auto norm, ReadNorm(builder, *stack.input.norm, "", stack.dim));
-  builder.Add(RowSpace::kPass,
-              graph::MakeNorm(builder.kernels(), std::string(stack.input.norm->tensor),
-                              std::move(norm), stream, {.floats = stream, .cols = stack.dim}));
+  KVANT_TRY(AddStreamNorm(*stack.input.norm, "", stack, stream, builder));
   return {};
 }
 
@@ -256,6 +265,37 @@ Result<std::unique_ptr<graph::Plan>> BuildEncodePlan(const formats::GgufFile& fi
   StackValues shared;
   KVANT_TRY(AddLayers(spec, encoder.stack, stream, shared, builder));
   KVANT_TRY(AddEncoded(spec, decode, stream, builder));
+  return builder.Finish();
+}
+
+Result<std::unique_ptr<graph::Plan>> BuildEmbedPlan(const formats::GgufFile& file,
+                                                    const cpu::KernelTable& kernels,
+                                                    const cpu::FloatGemm& float_gemm,
+                                                    const ModelSpec& spec, Pooling pooling) {
+  graph::PlanBuilder builder(file, kernels, float_gemm, nullptr, graph::kEmbedPlan);
+  const Stack& stack = FirstStack(spec);
+  if (stack.streams.has_value()) {
+    return MakeError(ErrorCode::kNotSupported, "{}: layers with several streams make no vectors",
+                     file.path());
+  }
+  const bool is_encoder = spec.encoder.has_value();
+  const GgufTensor* embedding = nullptr;
+  KVANT_ASSIGN(
+      const ValueId stream,
+      AddEmbedding(is_encoder ? spec.encoder->vocab : spec.vocab, stack,
+                   is_encoder ? spec.encoder->source_max : spec.context_max, builder, &embedding));
+  StackValues shared;
+  if (stack.layer_inputs.has_value()) {
+    KVANT_ASSIGN(shared.layer_inputs, stack.layer_inputs->AddNodes(spec, stream, builder));
+  }
+  KVANT_TRY(AddLayers(spec, stack, stream, shared, builder));
+  if (stack.final_norm.kind != NormKind::kNone) {
+    KVANT_TRY(AddStreamNorm(stack.final_norm, "", stack, stream, builder));
+  }
+  builder.plan().SetEncoded(stream);
+  if (pooling != Pooling::kNone) {
+    KVANT_TRY(AddEmbeddingHead(spec, pooling, stream, stack.dim, builder));
+  }
   return builder.Finish();
 }
 

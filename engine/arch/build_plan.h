@@ -9,6 +9,7 @@
 #include "engine/arch/spec.h"
 #include "engine/graph/plan.h"
 #include "formats/gguf.h"
+#include "kvant/pooling.h"
 
 namespace kvant::cpu {
 struct KernelTable;
@@ -44,5 +45,12 @@ Result<std::unique_ptr<graph::Plan>> BuildEncodePlan(const formats::GgufFile& fi
                                                      const ModelSpec& spec,
                                                      const graph::Plan& decode,
                                                      graph::MatMulObserver* observer = nullptr);
+
+// Builds the plan that makes rows of texts and vectors or logits of these, graph::kEmbedPlan, for
+// any model that reads tokens. For Pooling::kRank the file has a classifier (HasClassifier).
+Result<std::unique_ptr<graph::Plan>> BuildEmbedPlan(const formats::GgufFile& file,
+                                                    const cpu::KernelTable& kernels,
+                                                    const cpu::FloatGemm& float_gemm,
+                                                    const ModelSpec& spec, Pooling pooling);
 
 }  // namespace kvant::arch

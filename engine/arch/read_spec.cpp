@@ -4,6 +4,7 @@
 #include "base/counted.h"
 #include "base/log.h"
 #include "base/result.h"
+#include "engine/arch/embedding_head.h"
 #include "engine/arch/family.h"
 #include "engine/arch/keys/check_keys.h"
 #include "formats/gguf.h"
@@ -29,6 +30,11 @@ void LogOtherParts(const formats::GgufFile& file) {
 
 }  // namespace
 
+const Stack& FirstStack(const ModelSpec& spec) {
+  if (spec.embedder.has_value()) return *spec.embedder;
+  return spec.encoder.has_value() ? spec.encoder->stack : spec.stacks.front();
+}
+
 Result<ModelSpec> ReadSpec(const formats::GgufFile& file,
                            std::span<const std::string> ignored_keys) {
   KVANT_ASSIGN(const auto name, file.GetString("general.architecture"));
@@ -47,9 +53,10 @@ Result<ModelSpec> ReadSpec(const formats::GgufFile& file,
   }
   const Metadata metadata(file, *name);
   KVANT_ASSIGN(ModelSpec spec, found->read(metadata));
+  KVANT_TRY(ReadEmbedding(metadata, spec));
   KVANT_TRY(CheckUnreadKeys(metadata, spec, ignored_keys));
   spec.family = found->name;
-  const Input& input = (spec.stacks.empty() ? spec.encoder->stack : spec.stacks.front()).input;
+  const Input& input = (spec.stacks.empty() ? FirstStack(spec) : spec.stacks.front()).input;
   const formats::GgufTensor* embedding = file.FindTensor(fmt::format("{}.weight", input.tensor));
   if (embedding != nullptr) spec.vocab = embedding->dims[1];
   const formats::GgufTensor* positions = file.FindTensor(fmt::format("{}.weight", input.positions));

@@ -13,6 +13,8 @@
 // Every size in it has been checked against a limit that keeps products of sizes far from overflow.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -22,6 +24,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cpu/kernels/activation.h"
 #include "engine/arch/norm.h"
 #include "engine/arch/sublayers/attention.h"
 #include "engine/arch/sublayers/channel_mix.h"
@@ -43,6 +46,7 @@
 #include "engine/arch/sublayers/streams.h"
 #include "engine/graph/rowwise/rope.h"
 #include "formats/gguf.h"
+#include "kvant/pooling.h"
 
 namespace kvant::arch {
 
@@ -82,6 +86,8 @@ struct Input {
   std::string_view tensor = "token_embd";  // [vocab rows x dim]
   float scale = 1;
   std::string_view positions = {};  // the name of the learned positions [context rows x dim]
+  // The name of learned rows by the segment of a token [segments rows x dim]; a file may lack them.
+  std::string_view token_types = {};
   std::optional<Norm> norm = {};
 };
 
@@ -117,6 +123,17 @@ struct Encoder {
   std::optional<int64_t> first_token = {};
 };
 
+// What becomes of the rows of a text in a model that is asked for vectors or scores; tensors say
+// the rest (engine/arch/embedding_head.h).
+inline constexpr size_t kDenseLayers = 2;
+struct Embedding {
+  std::optional<Pooling> pooling = {};         // as the file says
+  Pooling classifier_pooling = Pooling::kCls;  // of rows that a classifier reads
+  cpu::Activation classifier_activation = cpu::Activation::kTanh;
+  // Behind the dense layers of a vector; nothing: none.
+  std::array<std::optional<cpu::Activation>, kDenseLayers> dense_activations = {};
+};
+
 struct ModelSpec {
   std::string_view family;      // general.architecture
   int64_t vocab = 0;            // rows of the embedding; 0 if the file has none
@@ -124,9 +141,16 @@ struct ModelSpec {
   int64_t context_max = 0;      // positions that it has learned, and beyond which it has none; 0 =
                                 // no such limit
   std::vector<RopeSpec> ropes;  // Attention::rope counts them
-  std::vector<Stack> stacks;    // a decoder is one stack; empty: there is an encoder alone
+  std::vector<Stack> stacks;    // a decoder is one stack; empty: there is an encoder or embedder
   std::optional<Encoder> encoder = {};
+  // Gives rows of texts and no logits: an embedding model, or a reranker. Then there are no stacks
+  // and no encoder.
+  std::optional<Stack> embedder = {};
+  Embedding embedding = {};
 };
+
+// The stack that reads the model's texts first: an embedder, an encoder or a decoder.
+const Stack& FirstStack(const ModelSpec& spec);
 
 // Reads and checks the metadata of a file. kNotSupported for an unknown architecture, with the list
 // of known ones, and for features that its family lacks, keys that nobody reads included

@@ -64,10 +64,28 @@ Result<std::vector<MatMulOperand>> SublayerBuilder::Separate(
 Result<Activations> SublayerBuilder::AddInput(std::string_view name,
                                               const std::vector<MatMulOperand>& readers,
                                               const std::vector<graph::ExpertOperand>& experts) {
+  if (ReadsNormedStream()) {
+    // That norm also writes what the block reads.
+    const Activations input = plan_.NewActivations(Name(name), RowSpace::kPass, place_.dim, readers,
+                                                   experts, place_.stream);
+    const StreamNorm& last = place_.shared->stream_norm;
+    if (input.int8 != graph::kNoValue) {
+      plan_.plan().ReplaceLast(
+          graph::Stage::kBody,
+          graph::MakeNorm(plan_.kernels(), last.name, last.norm, place_.stream, input));
+    }
+    return input;
+  }
   const Activations input =
       plan_.NewActivations(Name(name), RowSpace::kPass, place_.dim, readers, experts);
   KVANT_TRY(AddNormOfInput(name, input));
   return input;
+}
+
+bool SublayerBuilder::ReadsNormedStream() const {
+  const size_t nodes = plan_.plan().nodes(graph::Stage::kBody).size();
+  return !sublayer_.norm_before.has_value() && place_.source == place_.stream &&
+         place_.shared->stream_norm.nodes == nodes && nodes > 0;
 }
 
 Result<ValueId> SublayerBuilder::AddFloatInput(std::string_view name) {

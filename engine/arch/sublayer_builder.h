@@ -42,8 +42,16 @@ struct StoredKeys {
   graph::AttentionInput input;  // where they lie in a pass without cache
 };
 
+// A norm of the stream in place, as long as it is the last node of the plan.
+struct StreamNorm {
+  std::string name;
+  graph::Norm norm;
+  size_t nodes = 0;  // of the body, with it; 0: there is none
+};
+
 // Values that the sublayers of a stack share.
 struct StackValues {
+  StreamNorm stream_norm;
   std::vector<StoredKeys> keys;                   // by the number of the layer
   graph::ValueId layer_inputs = graph::kNoValue;  // engine/arch/sublayers/layer_input.h
   graph::ValueId streams = graph::kNoValue;       // engine/arch/sublayers/streams.h
@@ -121,6 +129,8 @@ class SublayerBuilder {
                      const graph::Activations& in);
 
  private:
+  // Whether the block reads the stream as a norm has just left it.
+  bool ReadsNormedStream() const;
   Status AddNormOfInput(std::string_view name, const graph::Activations& input);
   Target NewTarget(std::string_view name);
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/capi/border.h"
@@ -73,14 +74,15 @@ struct kvant_runner {
 
 namespace kvant::capi {
 
-// Runs what a call does, a function that returns Status, unless another call on the runner is under
-// way. A cancellation has had its effect when a call has ended with it.
-template <class Body>
-Status Alone(std::shared_ptr<RunnerState> state, Body&& body) {
+// Runs what a call does, a function that returns Status, unless another call on the same state,
+// with a `what`, is under way. A cancellation has had its effect when a call has ended with it.
+template <class State, class Body>
+Status AloneOn(std::shared_ptr<State> state, std::string_view what, Body&& body) {
   if (state->busy.exchange(true)) {
     return MakeError(ErrorCode::kInvalid,
-                     "the runner is in another call: expected one thread at a time, and no calls "
-                     "from its callbacks");
+                     "the {} is in another call: expected one thread at a time, and no calls from "
+                     "its callbacks",
+                     what);
   }
   struct Leave {
     std::atomic<bool>& busy;
@@ -89,6 +91,11 @@ Status Alone(std::shared_ptr<RunnerState> state, Body&& body) {
   Status status = std::forward<Body>(body)();
   if (!status.ok() && status.error().code == ErrorCode::kCancelled) state->cancel = false;
   return status;
+}
+
+template <class Body>
+Status Alone(std::shared_ptr<RunnerState> state, Body&& body) {
+  return AloneOn(std::move(state), "runner", std::forward<Body>(body));
 }
 
 // Runs what a call on a runner does, a function of Runner& that returns Status, as Alone does.

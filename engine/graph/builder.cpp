@@ -175,8 +175,10 @@ ValueId PlanBuilder::NewFloats(std::string name, RowSpace rows, int64_t cols) {
 
 Activations PlanBuilder::NewActivations(const std::string& name, RowSpace rows, int64_t cols,
                                         const std::vector<MatMulOperand>& readers,
-                                        const std::vector<ExpertOperand>& experts) {
+                                        const std::vector<ExpertOperand>& experts,
+                                        ValueId floats) {
   Activations activations;
+  activations.floats = floats;
   activations.cols = cols;
   const auto add = [&](const GgufTensor& matrix) {
     const cpu::ActivationKind kind = KindFor(matrix);
@@ -237,6 +239,15 @@ void PlanBuilder::AddMatMul(RowSpace rows, const std::string& name,
   AddObserver(rows, name, in);
   AddLowRankInput(rows, name, operands, in);
   Add(rows, MakeMatMul(kernels_, float_gemm_, name, std::move(operands), in, out, store));
+}
+
+void PlanBuilder::AddActivatedMatMul(const std::string& name, std::vector<MatMulOperand> operand,
+                                     const Activations& in, cpu::Activation activation,
+                                     ValueId product, const Activations& out) {
+  AddObserver(RowSpace::kPass, name, in);
+  AddLowRankInput(RowSpace::kPass, name, operand, in);
+  Add(RowSpace::kPass, MakeActivatedMatMul(kernels_, float_gemm_, name, std::move(operand.front()),
+                                           in, activation, product, out));
 }
 
 void PlanBuilder::AddGatedUnit(const std::string& name, std::vector<MatMulOperand> operands,

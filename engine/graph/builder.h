@@ -89,10 +89,11 @@ class PlanBuilder {
   ValueId NewFloats(std::string name, RowSpace rows, int64_t cols);
 
   // A value in the forms that the matrices read, and in the forms that the experts read whose input
-  // it will be part of.
+  // it will be part of. Its floats are those of `floats` where that is a value.
   Activations NewActivations(const std::string& name, RowSpace rows, int64_t cols,
                              const std::vector<MatMulOperand>& readers,
-                             const std::vector<ExpertOperand>& experts = {});
+                             const std::vector<ExpertOperand>& experts = {},
+                             ValueId floats = kNoValue);
 
   // A routed value in the forms that `readers` read.
   Activations NewRoutedActivations(const std::string& name, const RoutedRows& rows, int64_t cols,
@@ -106,6 +107,11 @@ class PlanBuilder {
   // the observer.
   void AddMatMul(RowSpace rows, const std::string& name, std::vector<MatMulOperand> operands,
                  const Activations& in, ValueId out, cpu::Store store);
+  // Appends a product with an activation behind it (MakeActivatedMatMul) over rows of kPass, and
+  // before it what shows `in` to the observer.
+  void AddActivatedMatMul(const std::string& name, std::vector<MatMulOperand> operand,
+                          const Activations& in, cpu::Activation activation, ValueId product,
+                          const Activations& out);
   // Appends a gated unit (MakeGatedUnit) over rows of kPass.
   void AddGatedUnit(const std::string& name, std::vector<MatMulOperand> operands,
                     const Activations& in, cpu::Activation activation, ValueId gate_up,

@@ -109,6 +109,13 @@ void Plan::AddNode(Stage stage, std::unique_ptr<Node> node) {
   stages_[static_cast<size_t>(stage)].push_back(std::move(node));
 }
 
+void Plan::ReplaceLast(Stage stage, std::unique_ptr<Node> node) {
+  NodeList& nodes = stages_[static_cast<size_t>(stage)];
+  KVANT_CHECK(!nodes.empty() && nodes.back()->TailFloats() == 0);
+  nodes.pop_back();
+  AddNode(stage, std::move(node));
+}
+
 std::optional<int> Plan::FindCacheLayer(const CacheLayer& layer) const {
   const auto found = std::find(cache_layers_.begin(), cache_layers_.end(), layer);
   if (found == cache_layers_.end()) return {};

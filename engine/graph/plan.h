@@ -114,6 +114,7 @@ struct PassLimits {
   int64_t shares = 1;     // that a phase is cut into
   bool kv_cache = false;  // false: the rows of a pass are all tokens of one sequence
   int64_t source = 0;     // most positions of a source; 0: there are no sources
+  bool texts = false;     // without a cache: the rows of a pass are those of PassContext::texts
 
   // Most positions that a row sees.
   int64_t positions() const { return context > source ? context : source; }
@@ -126,6 +127,12 @@ struct UncachedSource {
   // The rows by cache id, [positions][kv_heads * (k_dim + v_dim)]: the keys of all heads, then
   // their values. Empty for layers that keep no positions of a source.
   std::vector<std::vector<float>> layers;
+};
+
+// The rows that a text has in a pass over several texts.
+struct TextRows {
+  int64_t first_row = 0;
+  int64_t rows = 0;
 };
 
 class Node;
@@ -150,6 +157,10 @@ struct PassContext {
   kv::PassView* kv = nullptr;  // null: attention recomputes keys and values of the whole sequence
   DeviceAttention* device = nullptr;  // of the layers whose blocks are a device's; null: none
   UncachedSource* source = nullptr;   // without a cache; null: there is no source
+  // Texts whose rows attend to those of their own text only, without a cache; empty: the rows are
+  // all of one sequence.
+  std::span<const TextRows> texts;
+  std::span<const int32_t> token_types;  // [rows], the segments of tokens; empty: all are 0
   // Has the rows whose ids are behind the vocabulary; null: there are none.
   const kv::RowBlocks* row_blocks = nullptr;
   std::span<const RopeAngles> ropes;  // in the order of Plan::ropes
@@ -316,9 +327,11 @@ struct ArenaLayout {
   ByRowSpace<size_t> bytes_of;  // what each row space takes of `bytes`
 };
 
-// The name of the plan that computes the logits of tokens, and of the one that encodes a source.
+// The names of the plan that computes the logits of tokens, and of the one that encodes a source.
 inline constexpr std::string_view kDecodePlan = "decode";
 inline constexpr std::string_view kEncodePlan = "encode";
+// The name of the plan that makes rows and vectors of texts.
+inline constexpr std::string_view kEmbedPlan = "embed";
 
 class Plan {
  public:
@@ -328,6 +341,9 @@ class Plan {
                    int64_t per_row = 1);
   // Appends the node to a stage.
   void AddNode(Stage stage, std::unique_ptr<Node> node);
+  // Puts a node in the place of the stage's last one, which is the plan's last and keeps no rows in
+  // logs of states.
+  void ReplaceLast(Stage stage, std::unique_ptr<Node> node);
   void SetLogits(ValueId logits) { logits_ = logits; }
   void SetEncoded(ValueId encoded) { encoded_ = encoded; }
   // Return the number of what they add: a cache id, or an index for CacheLayer::rope.
@@ -360,7 +376,8 @@ class Plan {
   std::span<const Value> values() const { return values_; }
   const NodeList& nodes(Stage stage) const { return stages_[static_cast<size_t>(stage)]; }
   ValueId logits() const { return logits_; }
-  ValueId encoded() const { return encoded_; }  // of kEncodePlan: the encoder's output, as floats
+  // Of kEncodePlan and kEmbedPlan: the rows behind the last norm, as floats.
+  ValueId encoded() const { return encoded_; }
   std::span<const CacheLayer> cache_layers() const { return cache_layers_; }
   std::span<const RopeSpec> ropes() const { return ropes_; }
 

@@ -72,7 +72,11 @@ struct ByRowSpace {
 class RowCounts {
  public:
   RowCounts() { Set(RowSpace::kOnce, 1); }
-  void Set(RowSpace space, int64_t rows) { counts_[space] = {rows, cpu::TokenCountOf(rows)}; }
+  void Set(RowSpace space, int64_t rows) { Set(space, rows, cpu::TokenCountOf(rows)); }
+  // Sets rows that count as few or many whatever their number is.
+  void Set(RowSpace space, int64_t rows, cpu::TokenCount tokens) {
+    counts_[space] = {rows, tokens};
+  }
   int64_t operator[](RowSpace space) const { return counts_[space].rows; }
   cpu::TokenCount tokens(RowSpace space) const { return counts_[space].tokens; }
 

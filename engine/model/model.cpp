@@ -14,6 +14,7 @@
 #include "cpu/dispatch.h"
 #include "cpu/float_gemm.h"
 #include "engine/arch/build_plan.h"
+#include "engine/arch/embedding_head.h"
 #include "engine/arch/family.h"
 #include "engine/graph/matmul/low_rank.h"
 #include "engine/graph/plan.h"
@@ -94,6 +95,13 @@ Status Model::MakePlans(graph::MatMulObserver* observer) {
                arch::BuildPlan(*file_, *kernels_, *float_gemm_, *spec_, observer, adapters_.get()));
   plans_.push_back(std::move(plan));
   if (adapters_ != nullptr) KVANT_TRY(adapters_->CheckConfirmed(file_->path()));
+  if (is_embedder()) {
+    Pooling pooling = spec_->embedding.pooling.value_or(Pooling::kNone);
+    if (pooling == Pooling::kRank && !arch::HasClassifier(*file_)) pooling = Pooling::kNone;
+    KVANT_ASSIGN(auto embed,
+                 arch::BuildEmbedPlan(*file_, *kernels_, *float_gemm_, *spec_, pooling));
+    plans_.push_back(std::move(embed));
+  }
   if (!has_encoder()) return {};
   KVANT_ASSIGN(auto encode, arch::BuildEncodePlan(*file_, *kernels_, *float_gemm_, *spec_,
                                                   *plans_.front(), observer));
@@ -183,8 +191,18 @@ std::optional<FrameShape> Model::frame_shape() const {
 
 bool Model::has_decoder() const { return !spec_->stacks.empty(); }
 
+bool Model::is_embedder() const { return spec_->embedder.has_value(); }
+
 Status Model::CheckDecoder() const {
   if (has_decoder()) return {};
+  if (is_embedder()) {
+    const bool ranks = spec_->embedding.pooling == Pooling::kRank;
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: the model ({}) {}, which 'kvant {}' gives, and writes no text",
+                     file_->path(), architecture(),
+                     ranks ? "ranks texts by scores" : "turns texts into vectors",
+                     ranks ? "rerank" : "embed");
+  }
   return MakeError(ErrorCode::kNotSupported,
                    "{}: the model is an encoder alone ({}), which writes no text ('kvant logits "
                    "--source' gives its rows)",

@@ -1,6 +1,6 @@
 // kvant for programs in C, and for whatever calls C: models, tokenizers, chat templates, sequences
-// and their cache, grammars, samplers, batches, beam searches, conversations. C99 and C++; the
-// library is libkvant.so.
+// and their cache, grammars, samplers, batches, beam searches, conversations, vectors of texts. C99
+// and C++; the library is libkvant.so.
 //
 // Calls return a kvant_status; kvant_last_error() tells in one line what was expected and found. A
 // failed call changes nothing unless it says so. Nothing is thrown, printed or aborted.
@@ -11,8 +11,8 @@
 //
 // Threads: models, tokenizers, templates and grammars may be used by any number of threads at once;
 // all other handles by one at a time, and a runner not from its own callbacks: KVANT_INVALID then.
-// Only kvant_runner_cancel() and kvant_conversation_cancel() may be called at any time from any
-// thread. Different handles are independent, but for batches, searches and conversations, which use
+// Only the calls kvant_..._cancel() of runners, conversations and embedders may be called at any
+// time from any thread. Different handles are independent, but for batches, searches and conversations, which use
 // their runner.
 #ifndef KVANT_KVANT_H_INCLUDED
 #define KVANT_KVANT_H_INCLUDED
@@ -238,6 +238,7 @@ KVANT_API kvant_status kvant_template_tokens(const kvant_template* chat_template
 
 // clang-format off: conversations need the two others
 #include "kvant/kvant_conversation.h"
+#include "kvant/kvant_embed.h"
 #include "kvant/kvant_generate.h"
 #include "kvant/kvant_runner.h"
 // clang-format on

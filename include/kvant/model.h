@@ -103,6 +103,9 @@ class Model {
   std::optional<FrameShape> frame_shape() const;
   // An encoder alone gives rows (SourceOptions::rows) and writes no text.
   bool has_decoder() const;
+  // The file asks for vectors or scores of texts, not for texts: its rows are pooled, or positions
+  // see those after them. Then there is neither a decoder nor an encoder; see embed.h.
+  bool is_embedder() const;
   // kNotSupported for a model without a decoder.
   Status CheckDecoder() const;
   // The token that the text of an encoder-decoder begins with, as the file says it, or BOS; nothing

@@ -69,6 +69,12 @@ PART_CONTENT = 1
 CALL_BEGIN = 0
 CALL_ARGUMENTS = 1
 CALL_END = 2
+POOLING_OF_FILE = -1
+POOLING_NONE = 0
+POOLING_MEAN = 1
+POOLING_CLS = 2
+POOLING_LAST = 3
+POOLING_RANK = 4
 
 
 kvant_log_function = CFUNCTYPE(None, c_void_p, c_int32, c_void_p, c_size_t)
@@ -541,6 +547,55 @@ class kvant_conversation_info(Structure):
     ]
 
 
+class kvant_embed_options(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("threads", c_int32),
+        ("pooling", c_int32),
+        ("context", c_int64),
+        ("batch_tokens", c_int64),
+        ("pin", c_int32),
+        ("numa", c_int32),
+        ("cpus", c_void_p),
+        ("cpu_count", c_size_t),
+    ]
+
+
+class kvant_embedder_info(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("pooling", c_int32),
+        ("threads", c_int32),
+        ("dim", c_int64),
+        ("context", c_int64),
+        ("labels", c_int64),
+        ("weight_bytes", c_uint64),
+        ("activation_bytes", c_uint64),
+        ("default_prompt", c_char_p),
+    ]
+
+
+class kvant_vector_options(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("normalize", c_double),
+        ("dimensions", c_int64),
+        ("truncate", c_int32),
+        ("prompt_name", c_char_p),
+        ("prefix", c_char_p),
+    ]
+
+
+class kvant_embed_text(Structure):
+    _fields_ = [
+        ("text", c_void_p),
+        ("size", c_size_t),
+        ("tokens", c_void_p),
+        ("count", c_size_t),
+        ("types", c_void_p),
+    ]
+
+
 # Name: what it returns, what it takes.
 FUNCTIONS = {
     "kvant_abi_version": (c_uint32, []),
@@ -686,4 +741,18 @@ FUNCTIONS = {
     "kvant_conversation_cancel": (None, [c_void_p]),
     "kvant_conversation_save": (STATUS, [c_void_p, c_char_p, POINTER(c_char_p)]),
     "kvant_conversation_load": (STATUS, [c_void_p, c_char_p, POINTER(c_char_p)]),
+    "kvant_embed_options_default": (STATUS, [POINTER(kvant_embed_options), c_size_t]),
+    "kvant_vector_options_default": (STATUS, [POINTER(kvant_vector_options), c_size_t]),
+    "kvant_embedder_new": (STATUS, [c_void_p, POINTER(kvant_embed_options), POINTER(c_void_p)]),
+    "kvant_embedder_free": (None, [c_void_p]),
+    "kvant_embedder_get_info": (STATUS, [c_void_p, POINTER(kvant_embedder_info)]),
+    "kvant_embedder_prompt_name": (c_char_p, [c_void_p, c_size_t]),
+    "kvant_embedder_prompt_text": (c_char_p, [c_void_p, c_size_t]),
+    "kvant_embedder_label": (c_char_p, [c_void_p, c_size_t]),
+    "kvant_embedder_tokens": (STATUS, [c_void_p, c_char_p, c_size_t, POINTER(kvant_vector_options), POINTER(POINTER(c_int32)), c_void_p]),
+    "kvant_embedder_pair_tokens": (STATUS, [c_void_p, c_char_p, c_size_t, c_char_p, c_size_t, c_int32, POINTER(POINTER(c_int32)), POINTER(POINTER(c_int32)), c_void_p]),
+    "kvant_embedder_embed": (STATUS, [c_void_p, POINTER(kvant_embed_text), c_size_t, POINTER(kvant_vector_options), c_void_p, POINTER(POINTER(c_float)), c_void_p]),
+    "kvant_embedder_rank": (STATUS, [c_void_p, c_char_p, c_size_t, POINTER(kvant_embed_text), c_size_t, c_int32, c_int32, c_void_p]),
+    "kvant_embedder_logits": (STATUS, [c_void_p, POINTER(kvant_embed_text), c_size_t, c_int32, POINTER(POINTER(c_float)), c_void_p]),
+    "kvant_embedder_cancel": (None, [c_void_p]),
 }

@@ -20,7 +20,8 @@ SONAME = "libkvant.so.1"
 
 # Calls that may take long, in which the main thread handles signals.
 _COMPUTING = (
-    "kvant_batch_poll", "kvant_conversation_answer", "kvant_conversation_forget", "kvant_model_open", "kvant_runner_score",
+    "kvant_batch_poll", "kvant_conversation_answer", "kvant_conversation_forget", "kvant_embedder_embed",
+    "kvant_embedder_logits", "kvant_embedder_rank", "kvant_model_open", "kvant_runner_score",
     "kvant_runner_search", "kvant_runner_step", "kvant_sequence_append", "kvant_sequence_append_telling", "kvant_sequence_compute_logits",
     "kvant_sequence_generate", "kvant_sequence_prune", "kvant_sequence_rewind", "kvant_source_new", "kvant_source_new_of_frames",
 )

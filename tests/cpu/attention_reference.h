@@ -386,8 +386,8 @@ inline ExactScores ScoreExactly(const Shape& shape, const Cache& cache, const fl
       error += cap * 0x1p-21;
     }
     if (!shape.bias_slopes.empty()) {
-      score += static_cast<double>(shape.bias_slopes[static_cast<size_t>(head)]) *
-               static_cast<double>(p - position);
+      score -= static_cast<double>(shape.bias_slopes[static_cast<size_t>(head)]) *
+               std::abs(static_cast<double>(p - position));
       error += kRounding * std::abs(score);
     }
     exact.scores.push_back(score);

@@ -55,6 +55,19 @@ class ReferenceForward {
     return FinishEncoding(RunLayers(stack, std::move(stream), {}));
   }
 
+  // The rows of a text behind the last norm, [tokens][dim], of the stack that reads texts first;
+  // `types` are the segments of the tokens, or empty.
+  std::vector<Vector> Rows(const std::vector<int32_t>& tokens,
+                           const std::vector<int32_t>& types = {}) {
+    const arch::Stack& stack = arch::FirstStack(spec_);
+    std::vector<Vector> rows = RunLayers(stack, Embedded(stack, tokens, types), tokens);
+    for (Vector& row : rows) row = FinalNorm(stack, row);
+    return rows;
+  }
+
+  ReferenceWeights& weights() { return weights_; }
+  const arch::ModelSpec& spec() const { return spec_; }
+
   // [tokens][vocab]
   Vector Logits(const std::vector<int32_t>& tokens) {
     const arch::Stack& stack = spec_.stacks.front();
@@ -84,13 +97,19 @@ class ReferenceForward {
   }
 
   // The stream in front of the first layer.
-  std::vector<Vector> Embedded(const arch::Stack& stack, const std::vector<int32_t>& tokens) {
+  std::vector<Vector> Embedded(const arch::Stack& stack, const std::vector<int32_t>& tokens,
+                               const std::vector<int32_t>& types = {}) {
     std::vector<Vector> stream;
     const Vector& embedding = weights_.Get(std::string(stack.input.tensor) + ".weight");
     for (const int32_t token : tokens) {
       const auto row = embedding.begin() + token * stack.dim;
       stream.emplace_back(row, row + stack.dim);
       for (double& value : stream.back()) value *= static_cast<double>(stack.input.scale);
+      const std::string segments = std::string(stack.input.token_types) + ".weight";
+      for (size_t i = 0; i < stream.back().size() && weights_.Has(segments); ++i) {
+        const auto type = static_cast<size_t>(types.empty() ? 0 : types[stream.size() - 1]);
+        stream.back()[i] += weights_.Get(segments)[type * stream.back().size() + i];
+      }
       AddInputSteps(stack, stream.size() - 1, stream.back());
     }
     return stream;

@@ -62,7 +62,22 @@ class BadArguments(unittest.TestCase):
         m, r, s, t, g = model(), self.runner, self.sequence, self.tokenizer, self.generator
         past = r.past_key_values([s])
         talk = kvant.Conversation(m, "chatml", max_tokens=4, temperature=0, runner_options={"context": 64, "threads": 1})
+        e = kvant.Embedder(m, pooling="mean", context=16, threads=1)
         return {
+            "Embedder": [lambda: kvant.Embedder(5), lambda: kvant.Embedder(m), lambda: kvant.Embedder(m, pooling="sum"), lambda: kvant.Embedder(m, pooling="rank"),
+                         lambda: kvant.Embedder(m, pooling="mean", pin="x"), lambda: kvant.Embedder(m, pooling="mean", context=2**40)],
+            "Embedder.tokens": [lambda: e.tokens(5), lambda: e.tokens(""), lambda: e.tokens("a", "query"), lambda: e.tokens("a" * 999)],
+            "Embedder.embed": [lambda: e.embed(5), lambda: e.embed([""]), lambda: e.embed([9999]), lambda: e.embed("a", dimensions=-1),
+                               lambda: e.embed("a", normalize=-2), lambda: e.embed("a" * 999), lambda: e.embed(["a", [1] * 17])],
+            "Embedder.encode": [lambda: e.encode(5), lambda: e.encode([5]), lambda: e.encode("a", batch_size=0), lambda: e.encode(["a"], convert_to_numpy=5),
+                                lambda: e.encode("a", truncate_dim=999)],
+            "Embedder.similarity": [lambda: e.similarity([[1, 2]], [[1, 2, 3]]), lambda: e.similarity("x", [1])],
+            "Embedder.scores": [lambda: e.scores("a", ["b"]), lambda: e.scores(5, ["b"]), lambda: e.scores("a", 5)],
+            "Embedder.rank": [lambda: e.rank("a", ["b"]), lambda: e.rank("a", "b")],
+            "Embedder.logits": [lambda: e.logits("a"), lambda: e.logits(5)],
+            "Embedder.pair_tokens": [lambda: e.pair_tokens("", "a"), lambda: e.pair_tokens("a", 5), lambda: e.pair_tokens("a", "b", 7)],
+            "embed": [lambda: kvant.embed(m, "a"), lambda: kvant.embed(e, "a", pooling="last"), lambda: kvant.embed(m, "", pooling="mean")],
+            "rerank": [lambda: kvant.rerank(m, "a", ["b"]), lambda: kvant.rerank(e, "a", ["b"])],
             "Model": [lambda: kvant.Model("/nonexistent.gguf"), lambda: kvant.Model(__file__), lambda: kvant.Model(5),
                       lambda: kvant.Model(SHAKESPEARE, progress=lambda *_: False), lambda: kvant.Model(SHAKESPEARE, isa="z80"), lambda: kvant.Model(SHAKESPEARE, wings=2)],
             "Model.metadata": [lambda: m.metadata[5]],

@@ -136,6 +136,7 @@ class Framing(ServerCase):
             self.check_error(data)
             if status == 405:
                 self.assertTrue(headers["Allow"])
+            self.assertEqual(headers.get("X-Should-Retry"), "false" if status == 501 else None)
         found, headers, data = self.server.ask("POST", "/tokenize", BODY, {"Content-Encoding": "gzip"})
         self.assertEqual(found, 415)
         self.assertEqual(self.server.ask("GET", "/health", headers={"X-Request-Id": "my-1.a"})[1]["X-Request-Id"], "my-1.a")

@@ -16,7 +16,8 @@ struct Advice {
 };
 
 constexpr std::string_view kServes = "'kvant serve' is the server, and has it";
-constexpr std::string_view kNoEmbeddings = "embeddings are not there yet";
+constexpr std::string_view kEmbeds =
+    "'kvant embed' turns texts into vectors, and 'kvant rerank' orders documents";
 constexpr std::string_view kNoImages = "images and sound are not there yet";
 constexpr std::string_view kNoVoices = "models that speak are not there yet";
 constexpr std::string_view kNoTasks = "such tasks are not there yet";
@@ -77,7 +78,7 @@ constexpr std::array kOptionAdvice = {
     Advice{"-mm,--mmproj,--image*,--audio*", "", kNoImages},
     Advice{"-mv,--model-vocoder,--tts-*", "", kNoVoices},
     Advice{"--infill,--spm-infill,--fim-*", "", "'kvant serve' fills gaps, at /infill"},
-    Advice{"--embd-*,--embedding*,--rerank*,--pooling,--attention", "", kNoEmbeddings},
+    Advice{"--embd-*,--embedding*,--rerank*,--pooling,--attention", "", kEmbeds},
     Advice{"-ptc,--print-token-count", "", "--json counts the tokens"},
     Advice{"--verbose-prompt", "chat", "/show and --stats tell of the conversation"},
     Advice{"--verbose-prompt", "", "--echo shows the prompt"},
@@ -146,7 +147,7 @@ constexpr std::array kCommandAdvice = {
            "'kvant inspect' shows what is in a file"},
     Advice{"convert_hf_to_gguf*,convert-hf-to-gguf*", "",
            "'kvant convert' makes a GGUF file of a folder"},
-    Advice{"llama-embedding,llama-retrieval,embed,embedding", "", kNoEmbeddings},
+    Advice{"llama-embedding,llama-retrieval,embedding", "", kEmbeds},
     Advice{"mtmd,llama-mtmd-cli,llama-llava-cli", "", kNoImages},
     Advice{"tts,llama-tts", "", kNoVoices},
     Advice{"train,finetune,llama-finetune,llama-export-lora,llama-cvector-generator", "",

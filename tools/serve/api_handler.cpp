@@ -33,6 +33,26 @@ std::vector<Endpoint> WithPage(std::vector<Endpoint> endpoints) {
   return endpoints;
 }
 
+// Refuses a model that does something else than what the endpoint is for.
+Refusal CheckUse(const Endpoint& endpoint, const std::string& path, const ServedModel& served) {
+  const Embedder* const embedder = served.embedder();
+  ModelUse use = ModelUse::kTexts;
+  if (embedder != nullptr) {
+    use = embedder->pooling() == Pooling::kRank ? ModelUse::kScores : ModelUse::kVectors;
+  }
+  if (endpoint.use == ModelUse::kAny || endpoint.use == use) return {};
+  ApiError error;
+  error.status = 501;
+  error.param = "model";
+  error.code = "model_not_supported";
+  error.message =
+      fmt::format("{}: the model {} {}", path, served.options().alias, served.WhatItDoes());
+  if (endpoint.use == ModelUse::kVectors && use == ModelUse::kTexts) {
+    error.message += "; 'kvant serve MODEL --pooling mean', or last, makes vectors with it";
+  }
+  return error;
+}
+
 // The client's own id where it is a plain word, else a new one.
 std::string RequestId(const HttpRequest& request) {
   const std::string* const id = request.Find("x-request-id");
@@ -54,11 +74,11 @@ const std::vector<Endpoint>& Endpoints() {
       {"GET", "/models/", nullptr, true, true, AnswerModel},
       {"POST", "/models/load", nullptr, true, true, AnswerLoad},
       {"POST", "/models/unload", nullptr, true, true, AnswerUnload},
-      {"GET", "/props", AnswerProps},
+      Endpoint{"GET", "/props", AnswerProps}.For(ModelUse::kAny),
       {"GET", "/slots", AnswerSlots},
       {"POST", "/slots/", AnswerSlotAction, true, false},
       {"GET", "/metrics", nullptr, true, true, AnswerMetrics},
-      {"GET", "/tokenizer_info", AnswerTokenizerInfo},
+      Endpoint{"GET", "/tokenizer_info", AnswerTokenizerInfo}.For(ModelUse::kAny),
       {"POST", "/chat/completions", AnswerChat, true, false},
       {"POST", "/chat/completions/input_tokens", AnswerChatTokens, true, false},
       {"POST", "/completions", AnswerCompletions, true, false},
@@ -69,13 +89,13 @@ const std::vector<Endpoint>& Endpoints() {
        MessagesErrorJson},
       {"POST", "/responses", AnswerResponses, true, false},
       {"POST", "/responses/input_tokens", AnswerResponsesTokens, true, false},
-      {"POST", "/tokenize", AnswerTokenize, true, false},
-      {"POST", "/detokenize", AnswerDetokenize, true, false},
+      Endpoint{"POST", "/tokenize", AnswerTokenize, true, false}.For(ModelUse::kAny),
+      Endpoint{"POST", "/detokenize", AnswerDetokenize, true, false}.For(ModelUse::kAny),
       {"POST", "/apply-template", AnswerApplyTemplate, true, false},
-      {"POST", "/embeddings", nullptr, true, true, AnswerNotThere},
-      {"POST", "/embedding", nullptr, true, true, AnswerNotThere},
-      {"POST", "/rerank", nullptr, true, true, AnswerNotThere},
-      {"POST", "/reranking", nullptr, true, true, AnswerNotThere},
+      Endpoint{"POST", "/embeddings", AnswerEmbeddings, true, false}.For(ModelUse::kVectors),
+      Endpoint{"POST", "/embedding", AnswerEmbeddings, true, false}.For(ModelUse::kVectors),
+      Endpoint{"POST", "/rerank", AnswerRerank, true, false}.For(ModelUse::kScores),
+      Endpoint{"POST", "/reranking", AnswerRerank, true, false}.For(ModelUse::kScores),
       {"GET", "/lora-adapters", nullptr, true, true, AnswerNotThere},
       {"POST", "/lora-adapters", nullptr, true, true, AnswerNotThere},
   });
@@ -157,6 +177,8 @@ void ApiHandler::FindModel(const Endpoint& endpoint, Exchange exchange) {
 
 void ApiHandler::Answer(const Endpoint& endpoint, Exchange exchange, const ModelLease& model) {
   exchange.model = model;
+  const Refusal refusal = CheckUse(endpoint, exchange.request.path, *model);
+  if (refusal.has_value()) return exchange.Refuse(*refusal);
   EndpointContext context = {context_, *model};
   endpoint.answer(context, std::move(exchange));
 }

@@ -39,6 +39,9 @@ struct EndpointContext : ServerContext {
   ServedModel& served;
 };
 
+// The models that an endpoint is for.
+enum class ModelUse : uint8_t { kTexts, kVectors, kScores, kAny };
+
 struct Endpoint {
   std::string_view method;
   // The path, also behind /v1. One that ends with '/' is that of all below it.
@@ -49,6 +52,14 @@ struct Endpoint {
   void (*answer_without)(ServerContext& context, Exchange exchange) = nullptr;  // a model
   Json (*error_json)(const ApiError& error) = ErrorJson;  // the form of its errors
   bool is_page = false;  // a file of the page, whose path is as it stands
+  ModelUse use = ModelUse::kTexts;
+
+  // The endpoint for these models.
+  Endpoint For(ModelUse models) const {
+    Endpoint out = *this;
+    out.use = models;
+    return out;
+  }
 };
 
 // All endpoints.
@@ -85,6 +96,11 @@ void AnswerMessagesTokens(EndpointContext& context, Exchange exchange);
 void AnswerResponses(EndpointContext& context, Exchange exchange);
 void AnswerResponsesTokens(EndpointContext& context, Exchange exchange);
 
+// ---- endpoints_of_vectors.cpp ----
+
+void AnswerEmbeddings(EndpointContext& context, Exchange exchange);
+void AnswerRerank(EndpointContext& context, Exchange exchange);
+
 // ---- endpoints_of_page.cpp ----
 
 void AnswerPage(ServerContext& context, Exchange exchange);
@@ -107,6 +123,8 @@ Refusal ReadBody(const Exchange& exchange, RequestJson* out);
 using ToChat = Refusal (*)(const RequestJson& body, std::string_view text, ChatRequest* chat);
 Refusal ReadChatBody(const Exchange& exchange, ToChat convert, RequestJson* body,
                      ChatRequest* chat);
+// Refuses a new request while the server ends, and one for another model where that is strict.
+Refusal CheckMayBegin(const EndpointContext& context, const RequestJson& body);
 // The fields that all kinds of texts have, with what holds where there is none.
 Refusal ReadTextFields(EndpointContext& context, const Exchange& exchange, const RequestJson& body,
                        TextUse use, TextFields* fields);

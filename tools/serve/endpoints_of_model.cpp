@@ -34,10 +34,27 @@ Json TemplateSource(const Model& model) {
   return source.has_value() ? Json(*source) : Json(nullptr);
 }
 
+// The properties of a model that makes vectors or scores.
+Json EmbedderProps(const ServedModel& served) {
+  const Embedder& embedder = *served.embedder();
+  Json prompts = Json::object();
+  for (const EmbedPrompt& prompt : embedder.prompts()) prompts[prompt.name] = prompt.text;
+  Json out = {{"default_generation_settings", {{"n_ctx", served.context()}}},
+              {"model_alias", served.options().alias},
+              {"model_path", served.model().file().path()},
+              {"modalities", {{"vision", false}, {"audio", false}}},
+              {"pooling", PoolingName(embedder.pooling())},
+              {"prompts", std::move(prompts)},
+              {"build_info", served.fingerprint()}};
+  if (embedder.labels() == 0) out["dimensions"] = embedder.dim();
+  return out;
+}
+
 }  // namespace
 
 void AnswerProps(EndpointContext& context, Exchange exchange) {
   ServedModel& served = context.served;
+  if (!served.makes_texts()) return exchange.Send(JsonAnswer(EmbedderProps(served)));
   const SessionOptions& session = served.session();
   exchange.Send(
       JsonAnswer({{"default_generation_settings",

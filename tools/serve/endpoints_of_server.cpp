@@ -20,21 +20,27 @@ const char* StateName(ModelPool::State state) {
   return "unknown";
 }
 
+const char* OutputOf(const ServedModel& served) {
+  if (served.makes_texts()) return "text";
+  return served.embedder()->pooling() == Pooling::kRank ? "scores" : "embeddings";
+}
+
 // The entry of a model that is loaded.
 Json LoadedEntry(const ServedModel& served) {
   const Model& model = served.model();
-  return {{"id", served.options().alias},
-          {"object", "model"},
-          {"created", served.created()},
-          {"owned_by", "kvant"},
-          {"max_model_len", served.session().context},
-          {"architecture", {{"input_modalities", {"text"}}, {"output_modalities", {"text"}}}},
-          {"meta",
-           {{"n_vocab", model.vocab_size()},
-            {"n_ctx_train", model.context_length()},
-            {"n_embd", model.spec().stacks.front().dim},
-            {"n_params", served.parameters()},
-            {"size", served.bytes()}}}};
+  return {
+      {"id", served.options().alias},
+      {"object", "model"},
+      {"created", served.created()},
+      {"owned_by", "kvant"},
+      {"max_model_len", served.context()},
+      {"architecture", {{"input_modalities", {"text"}}, {"output_modalities", {OutputOf(served)}}}},
+      {"meta",
+       {{"n_vocab", model.vocab_size()},
+        {"n_ctx_train", model.context_length()},
+        {"n_embd", arch::FirstStack(model.spec()).dim},
+        {"n_params", served.parameters()},
+        {"size", served.bytes()}}}};
 }
 
 Json ModelEntry(const ModelPool::Listed& listed) {

@@ -68,7 +68,7 @@ Refusal StartCompletions(EndpointContext& context, Exchange& exchange) {
   TextFields fields;
   KVANT_REFUSE(ReadTextFields(context, exchange, body, TextUse::kCompletion, &fields));
   std::vector<PromptField> given;
-  KVANT_REFUSE(ReadPrompts(body, served.model().vocab_size(), &given));
+  KVANT_REFUSE(ReadPrompts(body, "prompt", served.model().vocab_size(), &given));
   std::vector<JobPrompt> prompts;
   if (!fields.suffix.empty()) KVANT_REFUSE(PrepareGaps(served, fields));
   for (PromptField& one : given) {
@@ -131,7 +131,7 @@ Refusal Tokenize(EndpointContext& context, const Exchange& exchange, Json* out) 
   }
   *out = {{"tokens", std::move(tokens)},
           {"count", ids->size()},
-          {"max_model_len", context.served.session().context}};
+          {"max_model_len", context.served.context()}};
   return {};
 }
 
@@ -150,16 +150,18 @@ Refusal Detokenize(EndpointContext& context, const Exchange& exchange, Json* out
 
 }  // namespace
 
+Refusal CheckMayBegin(const EndpointContext& context, const RequestJson& body) {
+  if (!context.draining()) return CheckModel(context, body);
+  ApiError error;
+  error.status = 503;
+  error.message = "the server is stopping";
+  error.code = "server_error";
+  return error;
+}
+
 Refusal ReadTextFields(EndpointContext& context, const Exchange& exchange, const RequestJson& body,
                        TextUse use, TextFields* fields) {
-  if (context.draining()) {
-    ApiError error;
-    error.status = 503;
-    error.message = "the server is stopping";
-    error.code = "server_error";
-    return error;
-  }
-  KVANT_REFUSE(CheckModel(context, body));
+  KVANT_REFUSE(CheckMayBegin(context, body));
   const ServedModelOptions& options = context.served.options();
   fields->sampling = options.sampling;
   fields->render = options.render;

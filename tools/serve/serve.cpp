@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/available_memory.h"
 #include "base/result.h"
 #include "tools/commands.h"
 #include "tools/options/model_names.h"
@@ -51,8 +52,8 @@ constexpr HelpText kServeHelp = {
     "MODEL [OPTIONS] | --models DIR [OPTIONS]",
     "Serves a model over HTTP, with the interfaces of OpenAI, Anthropic and llama-server:\n"
     "/v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /v1/models, /tokenize,\n"
-    "/health, /metrics and others. It prints the addresses that it listens on; a browser finds a\n"
-    "page to chat on there.\n"
+    "/v1/embeddings, /v1/rerank, /health, /metrics and others. It prints the addresses that it\n"
+    "listens on; a browser finds a page to chat on there.\n"
     "\n"
     "Texts are made side by side, and each has the bits that it would have alone. A long prompt\n"
     "is read in slices between the tokens of other texts. Prompts that begin alike are computed\n"
@@ -60,7 +61,7 @@ constexpr HelpText kServeHelp = {
     "\n"
     "With --models all models of a folder are there by name. A request loads its model, and "
     "models\n"
-    "leave when their memory is needed.\n"
+    "leave when their memory is needed. Embedding models give vectors, and rerankers scores.\n"
     "\n"
     "Only this machine reaches the server, unless --host names an address of the network; then a\n"
     "key is needed, or --no-key. SIGTERM and Ctrl+C let texts end for --drain-s seconds.",
@@ -68,6 +69,7 @@ constexpr HelpText kServeHelp = {
     "  kvant serve model.gguf --port 9000 --parallel 16 -c 4096\n"
     "  kvant serve --models ~/models --memory-max 24GiB\n"
     "  kvant serve model.gguf --host 0.0.0.0 --api-key-file keys.txt\n"
+    "  kvant serve minilm\n"
     "  kvant serve model.gguf --host /run/user/1000/kvant.sock\n"
     "  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", "
     "\"content\": \"Hello\"}]}'\n",
@@ -101,9 +103,10 @@ Result<bool> AreLocal(const ServeOptions& options) {
   return out;
 }
 
-Result<std::shared_ptr<const Model>> OpenDecoder(const std::string& path,
-                                                 const ServeOptions& options) {
+Result<std::shared_ptr<const Model>> OpenModel(const std::string& path,
+                                               const ServeOptions& options) {
   KVANT_ASSIGN(auto model, Model::Open(path, options.model.Options()));
+  if (options.WantsVectors(*model)) return model;
   KVANT_TRY(model->CheckDecoder());
   if (model->has_encoder()) {
     return MakeError(ErrorCode::kNotSupported,
@@ -144,8 +147,27 @@ Result<std::unique_ptr<ServedModel>> LoadServed(const ServeSetup& setup, const s
   return ServedModel::Create(model, std::move(runner), std::move(chat_template), std::move(served));
 }
 
+// A model that is served for vectors or scores.
+Result<std::unique_ptr<ServedModel>> LoadEmbedder(const ServeSetup& setup, const std::string& alias,
+                                                  const std::shared_ptr<const Model>& model,
+                                                  const EmbedOptions& embed) {
+  KVANT_ASSIGN(auto embedder, Embedder::Create(model, embed));
+  ServedModelOptions served;
+  served.alias = alias;
+  served.metrics = setup.metrics;
+  served.queue_max = static_cast<size_t>(setup.options.queue);
+  return ServedModel::Create(std::move(embedder), model, std::move(served));
+}
+
 Result<std::unique_ptr<ModelPool>> PoolOfOne(const ServeSetup& setup, const std::string& path) {
-  KVANT_ASSIGN(const auto model, OpenDecoder(path, setup.options));
+  KVANT_ASSIGN(const auto model, OpenModel(path, setup.options));
+  if (setup.options.WantsVectors(*model)) {
+    uint64_t bytes = 0;
+    KVANT_ASSIGN(const EmbedOptions embed, setup.options.Embed(model, AvailableMemory(), &bytes));
+    KVANT_ASSIGN(auto served,
+                 LoadEmbedder(setup, setup.options.alias.value_or(NameOfFile(path)), model, embed));
+    return std::make_unique<ModelPool>(std::move(served));
+  }
   std::string note;
   KVANT_ASSIGN(const SessionOptions session, setup.options.Session(*model, &note));
   if (!note.empty()) Note(note);
@@ -166,11 +188,19 @@ Result<std::unique_ptr<ModelPool>> PoolOfFolder(const ServeSetup& setup) {
   maker.list = [folder] { return ModelsIn(folder); };
   maker.open = [&options](const FolderModel& file, uint64_t bytes_max) -> Result<OpenedModel> {
     OpenedModel out;
-    KVANT_ASSIGN(out.model, OpenDecoder(file.path, options));
+    KVANT_ASSIGN(out.model, OpenModel(file.path, options));
+    if (options.WantsVectors(*out.model)) {
+      KVANT_ASSIGN(out.embed, options.Embed(out.model, bytes_max, &out.bytes));
+      return out;
+    }
     KVANT_ASSIGN(out.session, options.SessionWithin(*out.model, bytes_max, &out.bytes));
     return out;
   };
-  maker.load = [&setup](const FolderModel& file, const OpenedModel& opened) {
+  maker.load = [&setup](const FolderModel& file,
+                        const OpenedModel& opened) -> Result<std::unique_ptr<ServedModel>> {
+    if (opened.embed.has_value()) {
+      return LoadEmbedder(setup, file.name, opened.model, *opened.embed);
+    }
     return LoadServed(setup, file.name, opened.model, opened.session);
   };
   return std::make_unique<ModelPool>(std::move(maker), options.MemoryMax());
@@ -267,6 +297,15 @@ int ServeCommand(CommandLine& line) {
   }
   if (options.models.has_value() && options.alias.has_value()) {
     return line.UsageError("--alias: not possible together with --models, whose files have names");
+  }
+  if (options.models.has_value() &&
+      (options.embeddings || options.reranking || options.pooling.has_value())) {
+    return line.UsageError(
+        "--models: embedding models and rerankers are known by their files; --embeddings, "
+        "--pooling and --reranking are for one model");
+  }
+  if (options.reranking && options.pooling.value_or(Pooling::kRank) != Pooling::kRank) {
+    return line.UsageError("--reranking: not possible together with another --pooling than rank");
   }
   if (positionals.model.empty() && !options.models.has_value()) {
     std::string names;

@@ -16,6 +16,7 @@
 #include "tools/options/model_facts.h"
 #include "tools/options/number_list.h"
 #include "tools/options/option_values.h"
+#include "tools/terminal/console.h"
 
 namespace kvant::tools {
 namespace {
@@ -68,6 +69,25 @@ void ServeOptions::AddServer(OptionList& list) {
       "SIZE", "Most bytes of a request's body", "16MiB");
 }
 
+void ServeOptions::AddVectors(OptionList& list) {
+  list.Group("Vectors and scores");
+  list.Flag("--embeddings,--embedding", &embeddings,
+            "Make vectors instead of texts; embedding models do so by themselves");
+  const auto take_pooling = [this](const std::string& text) -> Status {
+    pooling = ParsePooling(text);
+    if (pooling.has_value()) return {};
+    return MakeError(ErrorCode::kInvalid, "expected none, mean, cls, last or rank, found '{}'",
+                     Visible(text));
+  };
+  list.Checked("--pooling", take_pooling, "none|mean|cls|last|rank",
+               "Make vectors instead of texts: of the rows of a text, by their mean, or of the "
+               "first or last one; none makes one for each token, rank makes scores",
+               "as the file says");
+  list.Values("--pooling", {"none", "mean", "cls", "last", "rank"});
+  list.Flag("--reranking,--rerank", &reranking,
+            "Rank documents; rerankers whose files say that they are some need no option");
+}
+
 void ServeOptions::Add(OptionList& list) {
   AddServer(list);
   list.Group("Texts");
@@ -88,6 +108,7 @@ void ServeOptions::Add(OptionList& list) {
       "what texts under way leave");
   list.Text("--slot-save-path", &slot_folder, "DIR",
             "Save slots to files of this folder and restore them, as requests to /slots ask for");
+  AddVectors(list);
   list.Group("Chats");
   list.Text("--chat-template,--chat-template-file", &conversation.template_name, "NAME|FILE",
             "Use this template instead of the model's own: one that comes with kvant, such as "
@@ -151,6 +172,31 @@ Result<SessionOptions> ServeOptions::FullSession() const {
   out.prefix_cache = !no_prefix_cache && out.kv_cache;
   if (prefix_bytes > 0) out.prefix_bytes_max = prefix_bytes;
   return out;
+}
+
+bool ServeOptions::WantsVectors(const Model& opened) const {
+  return embeddings || reranking || pooling.has_value() || opened.is_embedder();
+}
+
+Result<EmbedOptions> ServeOptions::Embed(const std::shared_ptr<const Model>& opened,
+                                         uint64_t bytes_max, uint64_t* bytes) const {
+  KVANT_ASSIGN(const SessionOptions asked, session.Options());
+  EmbedOptions out;
+  out.threads = asked.threads;
+  out.placement = asked.placement;
+  out.context = asked.context;
+  // In a folder -c is that of models that chat; one of fewer tokens keeps what it has.
+  if (models.has_value() && opened->is_embedder() && out.context > opened->context_length()) {
+    out.context = 0;
+  }
+  out.pooling = reranking ? Pooling::kRank : pooling;
+  KVANT_ASSIGN(const EmbedMemory memory, Embedder::PlanMemory(opened, out));
+  *bytes = memory.total();
+  if (memory.total() <= bytes_max) return out;
+  return MakeError(ErrorCode::kOutOfMemory,
+                   "it needs {}, of which {} are for texts of the longest kind (-c), and {} may be "
+                   "used",
+                   SizeText(memory.total()), SizeText(memory.activations), SizeText(bytes_max));
 }
 
 uint64_t ServeOptions::MemoryMax() const {

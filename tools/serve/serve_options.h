@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "kvant/embed.h"
+#include "kvant/pooling.h"
 #include "tools/chat/chat_options.h"
 #include "tools/options/groups/model_group.h"
 #include "tools/options/groups/sampling_group.h"
@@ -34,6 +37,11 @@ struct ServeOptions {
   bool strict_model = false;
   bool no_page = false;
 
+  // Vectors and scores instead of texts; embedding models and rerankers need none of these.
+  bool embeddings = false;
+  bool reranking = false;
+  std::optional<Pooling> pooling;
+
   int64_t parallel = 8;
   int64_t queue = 64;
   int64_t stall_ms = 250;
@@ -54,6 +62,11 @@ struct ServeOptions {
   // With as many sequences as --parallel, and with a limit for the KV cache where the memory that
   // is free would not be enough; `note` then says so.
   Result<SessionOptions> Session(const Model& model, std::string* note) const;
+  // Whether a model is served for vectors or scores, and how then. kOutOfMemory where it needs more
+  // than `bytes_max`; `bytes` is what it needs.
+  bool WantsVectors(const Model& model) const;
+  Result<EmbedOptions> Embed(const std::shared_ptr<const Model>& model, uint64_t bytes_max,
+                             uint64_t* bytes) const;
   // The memory of all models of a folder together.
   uint64_t MemoryMax() const;
   // The session of a model of a folder: its KV cache is that of --parallel texts, but has at most a
@@ -64,6 +77,7 @@ struct ServeOptions {
 
  private:
   void AddServer(OptionList& list);
+  void AddVectors(OptionList& list);
   // With as many sequences as --parallel.
   Result<SessionOptions> FullSession() const;
 };

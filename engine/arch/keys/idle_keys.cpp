@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "engine/arch/metadata.h"
 #include "engine/arch/spec.h"
@@ -83,14 +84,21 @@ bool IsText(const UnreadKey& key, std::string_view name, std::string_view text) 
   return found != nullptr && *found == text;
 }
 
+// The stacks of a decoder, or the one of an embedder.
+std::vector<const Stack*> DecodersOf(const ModelSpec& spec) {
+  std::vector<const Stack*> stacks;
+  for (const Stack& stack : spec.stacks) stacks.push_back(&stack);
+  if (spec.embedder.has_value()) stacks.push_back(&*spec.embedder);
+  return stacks;
+}
+
 bool HasNoWindow(const UnreadKey& key) {
-  for (const Stack& stack : key.spec.stacks) {
-    for (const LayerSpec& layer : stack.layers) {
+  for (const Stack* stack : DecodersOf(key.spec)) {
+    for (const LayerSpec& layer : stack->layers) {
       for (const Sublayer& sublayer : layer.sublayers) {
         const auto* attention = std::get_if<Attention>(&sublayer.block);
         if (attention == nullptr) continue;
-        const MaskKind kind = attention->mask.kind;
-        if (kind == MaskKind::kWindow || kind == MaskKind::kSections) return false;
+        if (attention->mask.window > 0) return false;
       }
     }
   }
@@ -113,8 +121,6 @@ bool IsOne(const UnreadKey& key) { return IsOnly(1, key.value); }
 bool IsZeroOrOne(const UnreadKey& key) { return IsZero(key) || IsOne(key); }
 
 bool HasNoDecoder(const UnreadKey& key) { return key.spec.stacks.empty(); }
-bool IsOneOrHasNoDecoder(const UnreadKey& key) { return IsOne(key) || HasNoDecoder(key); }
-bool IsZeroOrHasNoDecoder(const UnreadKey& key) { return IsZero(key) || HasNoDecoder(key); }
 bool HasNoExperts(const UnreadKey& key) {
   return IsZero(key) || NumberAt(key, "expert_count", 0) <= 1;
 }
@@ -123,8 +129,8 @@ bool HasNoExpertGroups(const UnreadKey& key) {
 }
 bool IsTheFlow(const UnreadKey& key) {
   const auto is_parallel = [](const LayerSpec& layer) { return layer.flow == Flow::kParallel; };
-  const bool any = std::ranges::any_of(key.spec.stacks, [&](const Stack& stack) {
-    return std::ranges::any_of(stack.layers, is_parallel);
+  const bool any = std::ranges::any_of(DecodersOf(key.spec), [&](const Stack* stack) {
+    return std::ranges::any_of(stack->layers, is_parallel);
   });
   return any ? IsOne(key) : IsZero(key);
 }

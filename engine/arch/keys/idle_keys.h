@@ -14,8 +14,6 @@ bool IsZeroOrOne(const UnreadKey& key);
 
 // Models.
 bool HasNoDecoder(const UnreadKey& key);
-bool IsOneOrHasNoDecoder(const UnreadKey& key);
-bool IsZeroOrHasNoDecoder(const UnreadKey& key);
 bool HasNoExperts(const UnreadKey& key);  // or the value is 0
 bool HasNoExpertGroups(const UnreadKey& key);
 // Whether sublayers read one stream or each other's, as the value says and the tensors do.

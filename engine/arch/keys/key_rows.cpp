@@ -50,8 +50,8 @@ constexpr KeyRow kIdleRows[] = {
     Idle("deepstack_mapping", kImages),
     Idle("vision.", kImages),
     Idle("mm.", kImages),
-    Idle("classifier.output_labels", "names of classes"),
-    Idle("classifier.activation", "classes are not computed, only logits"),
+    Idle("classifier.output_labels", "scores are read with it"),
+    Idle("classifier.activation", "logits are scores, whatever the file would make of them"),
     Idle("generation.", kLater),
     Idle("languages", kLater),
     Idle("source_language", kLater),
@@ -61,8 +61,6 @@ constexpr KeyRow kIdleRows[] = {
 
 // ---- Keys that change what a model computes -----------------------------------------------------
 
-constexpr std::string_view kEmbeddings =
-    "it is an embedding model, whose rows become one vector (embeddings are not there yet)";
 constexpr std::string_view kIndexer = "attention sees the positions that an indexer chooses";
 constexpr std::string_view kExpertChoice = "it changes how experts are chosen or weighed";
 constexpr std::string_view kOtherRope = "it changes the rotation of queries and keys";
@@ -73,10 +71,7 @@ constexpr std::string_view kDraft = "the file is a draft that reads another mode
 constexpr std::string_view kOtherPart = "it is about a part that this architecture has not got";
 
 constexpr KeyRow kChangingRows[] = {
-    {"pooling_type", IsZeroOrHasNoDecoder, kEmbeddings},
-    {"classifier.pooling_type", IsZeroOrHasNoDecoder, kEmbeddings},
     {"dense_", IsNeverIdle, "embeddings go through further matrices"},
-    {"attention.causal", IsOneOrHasNoDecoder, "every position sees all positions of the text"},
     {"attention.temperature_scale", IsZero, "queries are scaled by their position"},
     {"attention.temperature_length", HasNoTemperature, "queries are scaled by their position"},
     {"attention.scale", IsZero, kOtherScale},
@@ -246,8 +241,8 @@ constexpr KeyRow kTokenizerRows[] = {
     Idle("tokenizer.ggml.prefix_token_id", kInfill),
     Idle("tokenizer.ggml.suffix_token_id", kInfill),
     Idle("tokenizer.ggml.middle_token_id", kInfill),
-    Idle("tokenizer.ggml.token_type_count", "only embeddings of pairs of texts would use it"),
-    Idle("tokenizer.ggml.add_sep_token", "only pairs of texts would use it"),
+    Idle("tokenizer.ggml.token_type_count", kShape),
+    Idle("tokenizer.ggml.add_sep_token", "pairs of texts read it"),
     Idle("tokenizer.huggingface.json", "a copy of the original tokenizer"),
     Idle("tokenizer.rwkv.world", "a copy of the original tokenizer"),
     Idle("tokenizer.chat_template", "chats read it"),

@@ -270,8 +270,11 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
   const int cache_id = stored.cache_id;
   KVANT_ASSIGN(graph::HeadChanges changes, AddHeadChanges(*this, shape, qkv, builder));
   changes.key_offset = key_offset;
-  plan.Add(RowSpace::kPass,
-           graph::MakeRopeAndStore(plan.kernels(), cache_id, shape, std::move(changes), qkv));
+  const bool stores = plan.plan().name() != graph::kEmbedPlan;
+  if (stores || !changes.empty_without_cache()) {
+    plan.Add(RowSpace::kPass,
+             graph::MakeRopeAndStore(plan.kernels(), cache_id, shape, std::move(changes), qkv));
+  }
 
   const std::string attended = builder.Name("attended");
   Activations result = plan.NewActivations(attended, RowSpace::kPass, heads * v_dim, out_operands);

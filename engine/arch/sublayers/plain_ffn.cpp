@@ -5,7 +5,6 @@
 #include "engine/arch/sublayer_builder.h"
 #include "engine/graph/activations.h"
 #include "engine/graph/matmul/matmul_nodes.h"
-#include "engine/graph/rowwise/rowwise_nodes.h"
 
 namespace kvant::arch {
 
@@ -23,11 +22,9 @@ Status PlainFfn::AddNodes(SublayerBuilder& builder) const {
   KVANT_ASSIGN(const Activations normed, builder.AddInput("ffn_normed", up));
   const std::string up_name = builder.Name("up");
   const graph::ValueId product = plan.NewFloats(up_name, RowSpace::kPass, width);
-  plan.AddMatMul(RowSpace::kPass, up_name, std::move(up), normed, product, cpu::Store::kSet);
-  const std::string name = builder.Name("activated");
-  const Activations activated = plan.NewActivations(name, RowSpace::kPass, width, down);
-  plan.Add(RowSpace::kPass,
-           graph::MakeActivate(plan.kernels(), name, activation, product, activated));
+  const Activations activated =
+      plan.NewActivations(builder.Name("activated"), RowSpace::kPass, width, down);
+  plan.AddActivatedMatMul(up_name, std::move(up), normed, activation, product, activated);
   return builder.AddToStream("ffn_down", std::move(down), activated);
 }
 

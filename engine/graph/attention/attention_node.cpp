@@ -14,6 +14,7 @@
 #include "engine/graph/attention/cached_attention.h"
 #include "engine/graph/attention/latent_nodes.h"
 #include "engine/graph/attention/offloaded_attention.h"
+#include "engine/graph/attention/text_attention.h"
 #include "engine/graph/attention/uncached_attention.h"
 #include "engine/graph/device/device_attention.h"
 
@@ -31,12 +32,14 @@ class AttentionNode final : public Node {
         parts_{kernels, cache_id, shape, shape.HeadsPerKv(), scale, in, out} {}
 
   void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
+    if (!pass.texts.empty() && !parts_.is_latent()) return AttendTexts(parts_, pass, member);
     if (pass.kv == nullptr) return AttendUncached(parts_, pass, member);
     if (pass.OnDevice(parts_.cache_id)) return AttendOnDevice(parts_, Ticket(pass), pass, member);
     if (!Expanded(pass)) AttendCached(parts_, pass, member);
   }
 
   size_t ScratchBytes(const PassLimits& limits) const override {
+    if (limits.texts && !parts_.is_latent()) return TextScratchBytes(parts_, limits);
     const size_t cached = CachedScratchBytes(parts_, limits);
     if (limits.kv_cache) return cached;
     return std::max(cached, UncachedScratchBytes(parts_.shape, limits.positions()));

@@ -52,6 +52,12 @@ struct HeadChanges {
   std::vector<float> key_offset = {};  // CacheLayer::key_offset
   // The row has queries alone, which meet what another attention stores in the cache layer.
   bool queries_only = false;
+
+  // Whether a pass without a cache has nothing to do.
+  bool empty_without_cache() const {
+    return norms.query.empty() && norms.key.empty() && norms.value.empty() && cos_sin == kNoValue &&
+           temperature.scale == 0 && !values_are_keys;
+  }
 };
 
 // Applies `changes` to the queries, keys and values of qkv in place, and stores keys and values

@@ -1,10 +1,12 @@
 // The sizes and the mask of an attention, and where a row holds its vectors.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "cpu/kernels/attention.h"
 #include "engine/graph/plan.h"
 
@@ -41,14 +43,15 @@ struct AttentionShape {
   int64_t kv_heads = 0;
   int64_t k_dim = 0;
   int64_t v_dim = 0;
-  int64_t window = 0;   // positions a query sees at most, itself included; 0 = all
+  int64_t window = 0;   // positions a query sees at most, itself included; 0 = all; see sees_all
   float score_cap = 0;  // score = score_cap * tanh(score / score_cap); 0 = no cap
-  // ALiBi: what a position back takes off a head's score, [heads]; empty: nothing.
+  // ALiBi: what a position away takes off a head's score, [heads]; empty: nothing.
   std::vector<float> bias_slopes = {};
   cpu::WindowKind window_kind = cpu::WindowKind::kSliding;
   // A score of each head that takes part in the softmax and has no value, [heads]; empty: none.
   std::vector<float> sinks = {};
-  // Every row sees all positions that the cache layer holds: a source's positions.
+  // Every row sees all positions that the cache layer holds, a source's, or all of its own text;
+  // with a window those of a text that are at most window / 2 away.
   bool sees_all = false;
   DistanceTable distances = {};
   // Latent attention in absorbed form: a key is the position's value, followed by k_dim more
@@ -65,6 +68,12 @@ struct AttentionShape {
   int64_t key_column() const { return heads * k_dim; }
   int64_t value_column() const { return key_column() + kv_heads * k_dim; }
   int64_t qkv_columns() const { return value_column() + kv_heads * v_dim; }
+  // The rows that a row sees of a text of `rows` rows, or of a source.
+  Range SeenInText(int64_t row, int64_t rows) const {
+    if (!sees_all) return {FirstVisible(row), row + 1};
+    if (window == 0) return {0, rows};
+    return {std::max<int64_t>(0, row - window / 2), std::min(rows, row + window / 2 + 1)};
+  }
   // The first position that a query at `position` sees.
   int64_t FirstVisible(int64_t position) const {
     return cpu::FirstInWindow(window_kind, window, position);

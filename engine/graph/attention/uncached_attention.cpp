@@ -40,8 +40,7 @@ void AttendHead(const UncachedAttention& task, int64_t head, int64_t row, const 
   const AttentionShape& shape = task.shape;
   double* scores = reinterpret_cast<double*>(task.scratch.data());  // by position
   double* sums = scores + task.kv_rows;                             // [v_dim]
-  const int64_t first = shape.sees_all ? 0 : shape.FirstVisible(row);
-  const int64_t end = shape.sees_all ? task.kv_rows : row + 1;
+  const auto [first, end] = shape.SeenInText(row, task.kv_rows);
   const double slope =
       task.bias_slopes == nullptr ? 0.0 : static_cast<double>(task.bias_slopes[head]);
   const bool has_sink = task.sinks != nullptr;
@@ -50,7 +49,7 @@ void AttendHead(const UncachedAttention& task, int64_t head, int64_t row, const 
   for (int64_t other = first; other < end; ++other) {
     const double dot = Dot(query, task.keys + other * task.kv_stride, shape.query_dim());
     scores[other] = Capped(dot * static_cast<double>(task.scale), shape.score_cap) -
-                    slope * static_cast<double>(row - other) +
+                    slope * static_cast<double>(std::abs(row - other)) +
                     FromDistance(task, head, other - row);
     highest = std::max(highest, scores[other]);
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <optional>
 
 #include "base/check.h"
 #include "engine/graph/cut.h"
@@ -14,15 +15,53 @@
 namespace kvant::graph {
 namespace {
 
+// Columns of a product that become those of an activation while they are near.
+class ActivatedColumns {
+ public:
+  // Columns are cut at multiples of this: so many have one scale.
+  static constexpr int64_t kTile = 32;
+
+  ActivatedColumns(const cpu::KernelTable& kernels, cpu::Activation activation,
+                   const Activations& out)
+      : kernels_(&kernels), activation_(&kernels.ForActivation(activation)), out_(out) {}
+
+  void Run(const PassContext& pass, int64_t row, const Range& cols, float* products) const {
+    const int64_t count = cols.end - cols.begin;
+    float* out = out_.floats != kNoValue ? pass.FloatRow(out_.floats, row) + cols.begin : products;
+    activation_->apply(products, count, out);
+    if (out_.int8 == kNoValue) return;
+    pass.Quantize(*kernels_, out, count, {out_.int8, row, out_.cols, cols.begin});
+  }
+
+  std::string Describe() const {
+    return fmt::format("{}{} {} [{}]", activation_->name,
+                       out_.int8 != kNoValue ? " + quantize int8" : "", kernels_->isa, out_.cols);
+  }
+
+ private:
+  const cpu::KernelTable* kernels_;
+  const cpu::ActivationKernel* activation_;
+  Activations out_;
+};
+
 class MatMulNode final : public Node {
  public:
-  MatMulNode(std::string name, std::vector<ValueId> reads, ValueId out, Product product)
-      : Node(std::move(name), std::move(reads), {out}), product_(std::move(product)) {}
+  MatMulNode(std::string name, std::vector<ValueId> reads, std::vector<ValueId> writes,
+             Product product, std::optional<ActivatedColumns> activated = {})
+      : Node(std::move(name), std::move(reads), std::move(writes)),
+        product_(std::move(product)),
+        activated_(activated) {}
 
   void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
-    const ValueId out = writes().front();
+    const ValueId out = product_.out();
     ForPieces({pass.RowCount(out), pass.TokenCount(out)}, ShareOf(member),
-              [&](const Product::Piece& piece) { product_.Run(pass, member, *this, piece); });
+              [&](const Product::Piece& piece) {
+                if (!activated_.has_value()) return product_.Run(pass, member, *this, piece);
+                product_.RunThen(pass, member, *this, piece, Product::Outputs::kDiscarded,
+                                 [&](int64_t token, const Range& rows, float* products) {
+                                   activated_->Run(pass, token, rows, products);
+                                 });
+              });
   }
 
   std::vector<ShareWork> SharesOf(const PassShape& pass, int64_t shares) const override {
@@ -36,7 +75,8 @@ class MatMulNode final : public Node {
   template <class RunPiece>
   void ForPieces(const Tokens& tokens, const ShareNumber& share, const RunPiece& run) const {
     const auto tile = [&](int64_t i) {
-      return product_.RowTile(tokens.kind, static_cast<size_t>(i));
+      const int64_t of_product = product_.RowTile(tokens.kind, static_cast<size_t>(i));
+      return activated_.has_value() ? std::lcm(of_product, ActivatedColumns::kTile) : of_product;
     };
     const auto tiles = [&](int64_t i) {
       return (product_.rows(static_cast<size_t>(i)) + tile(i) - 1) / tile(i);
@@ -75,7 +115,10 @@ class MatMulNode final : public Node {
   size_t ScratchBytes(const PassLimits& limits) const override {
     return product_.ScratchBytes(limits);
   }
-  std::string Describe() const override { return product_.Describe(); }
+  std::string Describe() const override {
+    if (!activated_.has_value()) return product_.Describe();
+    return fmt::format("{}; {}", product_.Describe(), activated_->Describe());
+  }
   void AddWork(const PassShape& pass, Work& work) const override {
     product_.AddWork(pass.rows[rows()], work);
   }
@@ -83,6 +126,7 @@ class MatMulNode final : public Node {
 
  private:
   Product product_;
+  std::optional<ActivatedColumns> activated_;  // what follows with the columns of a share
 };
 
 }  // namespace
@@ -94,7 +138,23 @@ std::unique_ptr<Node> MakeMatMul(const cpu::KernelTable& kernels, const cpu::Flo
   if (store == cpu::Store::kAdd) reads.push_back(out);
   Product product(kernels, float_gemm, std::move(operands), in, out, store);
   for (const ValueId low : product.LowRanks()) reads.push_back(low);
-  return std::make_unique<MatMulNode>(std::move(name), std::move(reads), out, std::move(product));
+  return std::make_unique<MatMulNode>(std::move(name), std::move(reads), std::vector{out},
+                                      std::move(product));
+}
+
+std::unique_ptr<Node> MakeActivatedMatMul(const cpu::KernelTable& kernels,
+                                          const cpu::FloatGemm& float_gemm, std::string name,
+                                          MatMulOperand operand, const Activations& in,
+                                          cpu::Activation activation, ValueId product_value,
+                                          const Activations& out) {
+  std::vector<ValueId> reads = in.ids();
+  std::vector<ValueId> writes = out.ids();
+  writes.push_back(product_value);
+  Product product(kernels, float_gemm, {std::move(operand)}, in, product_value, cpu::Store::kSet);
+  for (const ValueId low : product.LowRanks()) reads.push_back(low);
+  return std::make_unique<MatMulNode>(std::move(name), std::move(reads), std::move(writes),
+                                      std::move(product),
+                                      ActivatedColumns(kernels, activation, out));
 }
 
 }  // namespace kvant::graph

@@ -46,6 +46,14 @@ std::unique_ptr<Node> MakeMatMul(const cpu::KernelTable& kernels, const cpu::Flo
                                  std::string name, std::vector<MatMulOperand> operands,
                                  const Activations& in, ValueId out, cpu::Store store);
 
+// product = the product of one operand with `in`, [ffn]; out = activation(product), as floats and
+// quantized as far as `out` asks. Afterwards `product` is undefined.
+std::unique_ptr<Node> MakeActivatedMatMul(const cpu::KernelTable& kernels,
+                                          const cpu::FloatGemm& float_gemm, std::string name,
+                                          MatMulOperand operand, const Activations& in,
+                                          cpu::Activation activation, ValueId product,
+                                          const Activations& out);
+
 // gate_up = the products of `operands` with `in`, columns [ffn] gate, [ffn] up, which are one
 // operand or two; out = activation(gate) * up, as floats and quantized as far as `out` asks.
 // Afterwards gate_up is undefined.

@@ -57,6 +57,7 @@ class Product {
   }
 
   size_t operands() const { return operands_.size(); }
+  ValueId out() const { return out_; }
   int64_t rows(size_t operand) const { return operands_[operand].weight->rows(); }
 
   const formats::GgufTensor& matrix(size_t operand) const { return *operands_[operand].weight; }
@@ -86,25 +87,40 @@ class Product {
   // Computes a piece, for a share of `node`.
   void Run(const PassContext& pass, const ThreadPool::Member& member, const Node& node,
            const Piece& piece) const {
-    const size_t operand = piece.operand;
-    if (piece.rows.begin == piece.rows.end) return;
-    const std::span<std::byte> scratch = pass.Scratch(member);
-    cpu::ArrangedActivations& arranged = pass.Arranged(member, node);
-    if (kernels_[operand]->activation == cpu::ActivationKind::kInt8) {
-      cpu::MatMulTask task = KernelTask(pass, piece, scratch);
-      task.arranged = &arranged;
-      kernels_[operand]->run(task);
-    } else {
-      arranged = {};
-      MultiplyFloats(pass, piece, scratch);
+    const MatMulOperand& operand = operands_[piece.operand];
+    const bool adapted = !operand.adapters.empty() && !pass.adapters.empty();
+    if (operand.scale == 1 && operand.bias.empty() && !adapted) {
+      return Multiply(pass, member, node, piece, nullptr);
     }
-    const MatMulOperand& finished = operands_[operand];
-    const bool adapted = !finished.adapters.empty() && !pass.adapters.empty();
-    if (finished.scale == 1 && finished.bias.empty() && !adapted) return;
-    for (int64_t token = piece.tokens.begin; token < piece.tokens.end; ++token) {
-      float* out = pass.FloatRow(out_, token) + finished.out_col + piece.rows.begin;
-      Finish(finished, piece.rows, out);
-      if (adapted) AddLowRank(pass, finished, token, piece.rows, out);
+    RunThen(pass, member, node, piece, Outputs::kKept, [](int64_t, const Range&, float*) {});
+  }
+
+  // Whether anybody reads the product as it is.
+  enum class Outputs : uint8_t { kKept, kDiscarded };
+
+  // Computes a piece and calls then(token, rows, products) for stretches of its rows, which begin
+  // at row tiles.
+  template <class Then>
+  void RunThen(const PassContext& pass, const ThreadPool::Member& member, const Node& node,
+               const Piece& piece, Outputs outputs, const Then& then) const {
+    const MatMulOperand& operand = operands_[piece.operand];
+    const bool adapted = !operand.adapters.empty() && !pass.adapters.empty();
+    const auto finish = [&](int64_t token, int64_t row, int64_t count, float* products) {
+      const Range rows = {row, row + count};
+      Finish(operand, rows, products);
+      if (adapted) AddLowRank(pass, operand, piece.tokens.begin + token, rows, products);
+      then(piece.tokens.begin + token, rows, products);
+    };
+    if (Many(pass) && !UsesLibrary(piece.operand) && kernels_[piece.operand]->finishes &&
+        (kernels_[piece.operand]->activation == cpu::ActivationKind::kInt8 ||
+         UsesPanels(piece.operand))) {
+      const cpu::MatMulFinish after = FinishOf(outputs == Outputs::kDiscarded, finish);
+      return Multiply(pass, member, node, piece, &after);
+    }
+    Multiply(pass, member, node, piece, nullptr);
+    for (int64_t token = 0; token < piece.tokens.end - piece.tokens.begin; ++token) {
+      finish(token, piece.rows.begin, piece.rows.end - piece.rows.begin,
+             pass.FloatRow(out_, piece.tokens.begin + token) + operand.out_col + piece.rows.begin);
     }
   }
 
@@ -196,6 +212,32 @@ class Product {
   }
 
  private:
+  void Multiply(const PassContext& pass, const ThreadPool::Member& member, const Node& node,
+                const Piece& piece, const cpu::MatMulFinish* finish) const {
+    const size_t operand = piece.operand;
+    if (piece.rows.begin == piece.rows.end) return;
+    const std::span<std::byte> scratch = pass.Scratch(member);
+    cpu::ArrangedActivations& arranged = pass.Arranged(member, node);
+    if (kernels_[operand]->activation != cpu::ActivationKind::kInt8) {
+      arranged = {};
+      return MultiplyFloats(pass, piece, scratch, finish);
+    }
+    cpu::MatMulTask task = KernelTask(pass, piece, scratch);
+    task.arranged = &arranged;
+    task.finish = finish;
+    kernels_[operand]->run(task);
+  }
+
+  // Has a product call finish(token, row, count, products), as cpu::MatMulFinish says; the function
+  // must outlive it.
+  template <class Function>
+  static cpu::MatMulFinish FinishOf(bool discards, const Function& finish) {
+    return {[](const void* context, int64_t token, int64_t row, int64_t count, float* out) {
+              (*static_cast<const Function*>(context))(token, row, count, out);
+            },
+            &finish, discards};
+  }
+
   bool Many(const PassContext& pass) const {
     return pass.TokenCount(out_) == cpu::TokenCount::kMany;
   }
@@ -235,11 +277,12 @@ class Product {
     return task;
   }
 
-  void MultiplyFloats(const PassContext& pass, const Piece& piece,
-                      std::span<std::byte> scratch) const {
+  void MultiplyFloats(const PassContext& pass, const Piece& piece, std::span<std::byte> scratch,
+                      const cpu::MatMulFinish* finish) const {
     const size_t i = piece.operand;
     if (Many(pass) && UsesLibrary(i)) return RunLibrary(pass, i, piece.rows, scratch);
-    const cpu::MatMulTask task = KernelTask(pass, piece, scratch);
+    cpu::MatMulTask task = KernelTask(pass, piece, scratch);
+    task.finish = finish;
     Many(pass) && UsesPanels(i) ? kernels_[i]->run_many(task) : kernels_[i]->run(task);
   }
 

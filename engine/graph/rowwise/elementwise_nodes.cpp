@@ -124,18 +124,25 @@ struct ClampRule {
   std::string Describe() const { return fmt::format("clamp to {}", limit); }
 };
 
-class AddPositionsNode final : public Node {
+// What the rows of a learned table are counted by.
+enum class LearnedBy : uint8_t { kPosition, kSegment };
+
+class AddLearnedRowsNode final : public Node {
  public:
-  AddPositionsNode(const formats::GgufTensor& table, ValueId out)
-      : Node("add_positions", {out}, {out}), table_(table), out_(out) {}
+  AddLearnedRowsNode(LearnedBy by, const formats::GgufTensor& table, ValueId out)
+      : Node(by == LearnedBy::kPosition ? "add_positions" : "add_token_types", {out}, {out}),
+        by_(by),
+        table_(table),
+        out_(out) {}
 
   void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
     const int64_t cols = table_.dims[0];
     const Range range = OwnedRange(pass.RowCount(out_), 1, member.index, member.count);
     float* learned = reinterpret_cast<float*>(pass.Scratch(member).data());
     for (int64_t row = range.begin; row < range.end; ++row) {
-      const int64_t position = pass.positions[static_cast<size_t>(row)];
-      table_.format->decode(table_.data + position * table_.row_bytes(), learned, cols);
+      table_.format->decode(
+          table_.data + NumberOf(pass, static_cast<size_t>(row)) * table_.row_bytes(), learned,
+          cols);
       float* out = pass.FloatRow(out_, row);
       for (int64_t i = 0; i < cols; ++i) out[i] += learned[i];
     }
@@ -155,6 +162,12 @@ class AddPositionsNode final : public Node {
   }
 
  private:
+  int64_t NumberOf(const PassContext& pass, size_t row) const {
+    if (by_ == LearnedBy::kPosition) return pass.positions[row];
+    return pass.token_types.empty() ? 0 : pass.token_types[row];
+  }
+
+  LearnedBy by_;
   const formats::GgufTensor& table_;
   ValueId out_;
 };
@@ -175,7 +188,11 @@ std::unique_ptr<Node> MakeClamp(std::string name, float limit, ValueId values, i
 }
 
 std::unique_ptr<Node> MakeAddPositions(const formats::GgufTensor& table, ValueId out) {
-  return std::make_unique<AddPositionsNode>(table, out);
+  return std::make_unique<AddLearnedRowsNode>(LearnedBy::kPosition, table, out);
+}
+
+std::unique_ptr<Node> MakeAddTokenTypes(const formats::GgufTensor& table, ValueId out) {
+  return std::make_unique<AddLearnedRowsNode>(LearnedBy::kSegment, table, out);
 }
 
 }  // namespace kvant::graph

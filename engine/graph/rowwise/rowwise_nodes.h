@@ -39,6 +39,9 @@ std::unique_ptr<Node> MakeRopeTable(size_t rope, int64_t n_rot, ValueId cos_sin)
 // out += rows of `table` by the position of each row: positions that a model has learned.
 std::unique_ptr<Node> MakeAddPositions(const formats::GgufTensor& table, ValueId out);
 
+// out += rows of `table` by the segment of each row's token: PassContext::token_types.
+std::unique_ptr<Node> MakeAddTokenTypes(const formats::GgufTensor& table, ValueId out);
+
 // out = norm of `in`, as floats and quantized as far as `out` asks. `in` may be out.floats.
 std::unique_ptr<Node> MakeNorm(const cpu::KernelTable& kernels, std::string name, Norm norm,
                                ValueId in, const Activations& out);

@@ -180,15 +180,18 @@ class ReferenceAttention {
 
   // The end of the positions that position t of `all` positions sees.
   size_t EndSeen(size_t t, size_t all) const {
-    return spec_.mask.kind == arch::MaskKind::kAll ? all : t + 1;
+    if (spec_.mask.kind != arch::MaskKind::kAll) return t + 1;
+    const auto half = static_cast<size_t>(spec_.mask.window / 2);
+    return spec_.mask.window == 0 ? all : std::min(all, t + half + 1);
   }
 
   // Positions from the first that position t sees.
   size_t FirstSeen(size_t t) const {
-    const bool from_start =
-        spec_.mask.kind == arch::MaskKind::kCausal || spec_.mask.kind == arch::MaskKind::kAll;
-    if (from_start) return 0;
     const auto window = static_cast<size_t>(spec_.mask.window);
+    if (spec_.mask.kind == arch::MaskKind::kAll) {
+      return window == 0 || t < window / 2 ? 0 : t - window / 2;
+    }
+    if (spec_.mask.kind == arch::MaskKind::kCausal) return 0;
     if (spec_.mask.kind == arch::MaskKind::kSections) return t / window * window;
     return t < window ? 0 : t - window + 1;
   }
@@ -219,8 +222,8 @@ class ReferenceAttention {
                                  ? 0.0
                                  : static_cast<double>(spec_.bias_slopes[static_cast<size_t>(h)]);
         const int64_t distance = static_cast<int64_t>(s) - static_cast<int64_t>(t);
-        weights.push_back(
-            std::exp(score + slope * static_cast<double>(distance) + DistanceNumber(h, distance)));
+        weights.push_back(std::exp(score - slope * std::abs(static_cast<double>(distance)) +
+                                   DistanceNumber(h, distance)));
         total += weights.back();
       }
       for (size_t i = 0; i < weights.size(); ++i) {

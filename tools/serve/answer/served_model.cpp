@@ -20,8 +20,11 @@ ServedModel::ServedModel(std::shared_ptr<const Model> model, std::unique_ptr<Run
       tools_(template_, model_->tokenizer()),
       fill_tokens_(FindFillTokens(model_->file(), model_->tokenizer())),
       options_(std::move(options)),
-      scheduler_(*runner_, {.stall = options_.stall, .queue_max = options_.queue_max}),
-      slots_(runner_->options().sequences) {
+      slots_(runner_ == nullptr ? 0 : runner_->options().sequences) {
+  if (runner_ != nullptr) {
+    scheduler_.emplace(*runner_,
+                       SchedulerOptions{.stall = options_.stall, .queue_max = options_.queue_max});
+  }
   created_ = std::chrono::duration_cast<std::chrono::seconds>(
                  std::chrono::system_clock::now().time_since_epoch())
                  .count();
@@ -40,16 +43,42 @@ std::unique_ptr<ServedModel> ServedModel::Create(std::shared_ptr<const Model> mo
   std::unique_ptr<ServedModel> out(new ServedModel(std::move(model), std::move(runner),
                                                    std::move(chat_template), std::move(options)));
   out->thread_ = std::thread([served = out.get()] {
-    served->status_ = served->scheduler_.Serve();
+    served->status_ = served->scheduler_->Serve();
     served->failed_.store(!served->status_.ok());
   });
   return out;
 }
 
+std::unique_ptr<ServedModel> ServedModel::Create(std::unique_ptr<Embedder> embedder,
+                                                 std::shared_ptr<const Model> model,
+                                                 ServedModelOptions options) {
+  const size_t queue_max = options.queue_max;
+  const Error no_chats = {ErrorCode::kNotSupported, "the model makes no texts"};
+  std::unique_ptr<ServedModel> out(
+      new ServedModel(std::move(model), nullptr, no_chats, std::move(options)));
+  out->embed_queue_ = std::make_unique<EmbedQueue>(std::move(embedder), queue_max);
+  return out;
+}
+
 ServedModel::~ServedModel() { (void)Stop(); }
 
+std::string_view ServedModel::WhatItDoes() const {
+  if (makes_texts()) return "makes texts (POST /v1/chat/completions, /v1/completions)";
+  return embedder()->pooling() == Pooling::kRank ? "ranks documents (POST /v1/rerank)"
+                                                 : "turns texts into vectors (POST /v1/embeddings)";
+}
+
+int64_t ServedModel::context() const {
+  return makes_texts() ? session().context : embedder()->context();
+}
+
+SchedulerCounters ServedModel::counters() const {
+  return makes_texts() ? scheduler_->counters() : embed_queue_->counters();
+}
+
 Status ServedModel::Stop() {
-  scheduler_.Stop();
+  if (embed_queue_ != nullptr) embed_queue_->Stop();
+  if (scheduler_.has_value()) scheduler_->Stop();
   if (thread_.joinable()) thread_.join();
   return status_;
 }

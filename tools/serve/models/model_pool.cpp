@@ -203,12 +203,12 @@ std::vector<ModelPool::Listed> ModelPool::List() {
 }
 
 SchedulerCounters ModelPool::counters() {
-  if (has_one()) return only_->scheduler().counters();
+  if (has_one()) return only_->counters();
   const std::lock_guard lock(mutex_);
   SchedulerCounters sum = gone_;
   for (const auto& [name, entry] : entries_) {
     if (entry->served == nullptr) continue;
-    const SchedulerCounters counters = entry->served->scheduler().counters();
+    const SchedulerCounters counters = entry->served->counters();
     AddCounters(counters, sum);
     AddPresent(counters, sum);
   }
@@ -216,11 +216,11 @@ SchedulerCounters ModelPool::counters() {
 }
 
 int64_t ModelPool::sequences() {
-  if (has_one()) return only_->session().sequences;
+  if (has_one()) return only_->sequences();
   const std::lock_guard lock(mutex_);
   int64_t sum = 0;
   for (const auto& [name, entry] : entries_) {
-    if (entry->served != nullptr) sum += entry->served->session().sequences;
+    if (entry->served != nullptr) sum += entry->served->sequences();
   }
   return sum;
 }
@@ -240,11 +240,11 @@ uint64_t ModelPool::bytes_used() {
 }
 
 bool ModelPool::idle() {
-  if (has_one()) return IsIdle(only_->scheduler().counters());
+  if (has_one()) return IsIdle(only_->counters());
   const std::lock_guard lock(mutex_);
   return pending_.empty() && std::ranges::all_of(entries_, [](const auto& one) {
            const auto& served = one.second->served;
-           return served == nullptr || served->failed() || IsIdle(served->scheduler().counters());
+           return served == nullptr || served->failed() || IsIdle(served->counters());
          });
 }
 
@@ -274,7 +274,7 @@ bool ModelPool::UnloadOne(Lock& lock) {
   lock.unlock();
   const Status status = served->Stop();
   lock.lock();
-  AddCounters(served->scheduler().counters(), gone_);
+  AddCounters(served->counters(), gone_);
   entry.served.reset();
   lock.unlock();
   served.reset();  // its memory is free now

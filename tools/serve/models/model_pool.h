@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "kvant/embed.h"
 #include "kvant/model.h"
 #include "kvant/result.h"
 #include "kvant/session_options.h"
@@ -38,8 +39,9 @@ using ModelLease = std::shared_ptr<ServedModel>;
 // A model whose file is open, with what it will need.
 struct OpenedModel {
   std::shared_ptr<const Model> model;
-  SessionOptions session;
-  uint64_t bytes = 0;  // by the plan
+  SessionOptions session;             // of one that makes texts
+  std::optional<EmbedOptions> embed;  // of one that makes vectors or scores
+  uint64_t bytes = 0;                 // by the plan
 };
 
 // How models are found, opened and loaded.

@@ -86,6 +86,8 @@ HttpAnswer AnswerOf(const ApiError& error, const Json& json) {
   if (error.retry_seconds > 0) {
     answer.headers.push_back({"Retry-After", std::to_string(error.retry_seconds)});
   }
+  // Clients try again after other numbers above 500; this one stays.
+  if (error.status == 501) answer.headers.push_back({"X-Should-Retry", "false"});
   if (error.status == 401) answer.headers.push_back({"WWW-Authenticate", "Bearer"});
   return answer;
 }

@@ -82,8 +82,9 @@ struct PromptField {
   std::vector<TokenId> ids = {};
   bool is_text = true;
 };
-// The field `prompt` of /v1/completions: a text, texts, ids, or lists of ids.
-Refusal ReadPrompts(const RequestJson& body, int32_t vocab_size, std::vector<PromptField>* out);
+// A field such as `prompt` of /v1/completions: a text, texts, ids, or lists of ids.
+Refusal ReadPrompts(const RequestJson& body, const std::string& name, int32_t vocab_size,
+                    std::vector<PromptField>* out);
 
 // A list of ids within the vocabulary.
 Refusal ReadIds(const RequestJson& value, const std::string& name, int32_t vocab_size,

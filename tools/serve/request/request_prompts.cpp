@@ -28,8 +28,8 @@ Refusal ReadIds(const RequestJson& value, const std::string& name, int32_t vocab
   return {};
 }
 
-Refusal ReadPrompts(const RequestJson& body, int32_t vocab_size, std::vector<PromptField>* out) {
-  const std::string name = "prompt";
+Refusal ReadPrompts(const RequestJson& body, const std::string& name, int32_t vocab_size,
+                    std::vector<PromptField>* out) {
   const RequestJson* const prompt = Member(body, name);
   if (prompt == nullptr) return WrongValue(name, "expected a text or token ids, found nothing");
   const auto take = [&](const RequestJson& one) -> Refusal {
@@ -51,7 +51,7 @@ Refusal ReadPrompts(const RequestJson& body, int32_t vocab_size, std::vector<Pro
   if (is_list_of_ids) return take(*prompt);
   if (prompt->size() > kPromptsMax) {
     return WrongValue(
-        name, fmt::format("expected at most {} prompts, found {}", kPromptsMax, prompt->size()));
+        name, fmt::format("expected at most {} texts, found {}", kPromptsMax, prompt->size()));
   }
   for (const RequestJson& one : *prompt) KVANT_REFUSE(take(one));
   return {};

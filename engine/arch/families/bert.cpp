@@ -1,0 +1,35 @@
+// BERT (arXiv 1810.04805) and models like it, as encoders of texts: learned positions and segments,
+// a norm behind them and behind each sum, biases everywhere, GELU itself. RoBERTa, XLM-RoBERTa and
+// DistilBERT are such models with other tokenizers or without segments.
+#include "base/result.h"
+#include "cpu/kernels/activation.h"
+#include "engine/arch/decoder.h"
+#include "engine/arch/family.h"
+#include "engine/arch/text_encoder.h"
+
+namespace kvant::arch::bert {
+namespace {
+
+constexpr std::string_view kName = "bert";
+
+Result<ModelSpec> Read(const Metadata& metadata) {
+  KVANT_ASSIGN(ModelSpec model, ReadTextEncoder(metadata, NormKind::kLayer));
+  Stack& stack = *model.embedder;
+  stack.input.positions = "position_embd";
+  stack.input.token_types = "token_types";
+  stack.input.norm = Norm{NormKind::kLayer, "token_embd_norm", stack.final_norm.epsilon};
+  KVANT_ASSIGN(const auto attentions, ReadBothSided(metadata, stack));
+  KVANT_ASSIGN(const auto ffns, ReadPlainFfns(metadata, stack, cpu::Activation::kGeluErf));
+  FillLayersNormedAfter(stack, attentions, AsBlocks(ffns));
+  return model;
+}
+
+}  // namespace
+
+extern const Family kFamily;
+const Family kFamily = {.name = kName,
+                        .models = "BERT, MiniLM, bge, e5, gte, RoBERTa, XLM-RoBERTa, DistilBERT",
+                        .read = Read,
+                        .hf = {}};
+
+}  // namespace kvant::arch::bert
