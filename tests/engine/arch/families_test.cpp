@@ -19,6 +19,7 @@
 #include "engine/quantize/plan.h"
 #include "engine/quantize/quantize.h"
 #include "formats/gguf.h"
+#include "kvant/embed.h"
 #include "tests/engine/arch/seeded_model.h"
 #include "tests/engine/convert/hf_folder.h"
 #include "tests/engine/evaluate/logit_comparison.h"
