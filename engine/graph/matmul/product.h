@@ -46,7 +46,12 @@ class Product {
  public:
   Product(const cpu::KernelTable& kernels, const cpu::FloatGemm& float_gemm,
           std::vector<MatMulOperand> operands, const Activations& in, ValueId out, cpu::Store store)
-      : float_gemm_(float_gemm), operands_(std::move(operands)), in_(in), out_(out), store_(store) {
+      : table_(kernels),
+        float_gemm_(float_gemm),
+        operands_(std::move(operands)),
+        in_(in),
+        out_(out),
+        store_(store) {
     for (const MatMulOperand& operand : operands_) {
       KVANT_CHECK(operand.weight->dims[0] == in.cols);
       KVANT_CHECK(operand.scale == 1 || store == cpu::Store::kSet);
@@ -308,9 +313,11 @@ class Product {
   }
 
   // Scales the products of one token with `rows`, and adds their bias.
-  static void Finish(const MatMulOperand& operand, const Range& rows, float* products) {
-    ScaleAndAddBias({products, static_cast<size_t>(rows.end - rows.begin)}, operand.scale,
-                    operand.bias.empty() ? nullptr : operand.bias.data() + rows.begin);
+  void Finish(const MatMulOperand& operand, const Range& rows, float* products) const {
+    const int64_t count = rows.end - rows.begin;
+    ScaleAndAddBias({products, static_cast<size_t>(count)}, operand.scale, nullptr);
+    if (operand.bias.empty()) return;
+    table_.add(products, operand.bias.data() + rows.begin, count, products);
   }
 
   // Adds the additions of the token's adapters to the products of one token with `rows`.
@@ -330,6 +337,7 @@ class Product {
     }
   }
 
+  const cpu::KernelTable& table_;
   const cpu::FloatGemm& float_gemm_;
   std::vector<MatMulOperand> operands_;
   std::vector<const cpu::MatMulKernel*> kernels_;  // one per operand
