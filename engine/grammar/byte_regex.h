@@ -148,7 +148,7 @@ class RegexPool {
     uint32_t most = 0;  // kRepeat, kCounted; kState: place in state_counts_
     bool operator==(const Node&) const = default;
   };
-  // Of a state that can be counted.
+  // A state that can be counted has these.
   struct StateCounts {
     StepCounts counts;
     uint32_t far = 0;  // the greatest number in the counts of the automaton's states but kNoLimit

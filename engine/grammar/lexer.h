@@ -82,7 +82,7 @@ class Lexer {
     LexState clamped = kUnknown;
   };
 
-  // What Settle does with a state: nothing, with no unit out; lend; nothing; give back.
+  // Settle keeps a near state, and takes its units away; lends; keeps; gives a unit back.
   enum class Far : uint8_t { kUnknown, kNear, kFar, kLends, kNeedsUnit };
 
   LexState Intern(std::vector<Reading> readings);
