@@ -232,7 +232,7 @@ TEST(UnreadKey, AllKeysToIgnoreAreNamedTogether) {
   EXPECT_THAT(refused.error().message,
               HasSubstr("--ignore-keys dense_9,attention.clamp_kqv,prism.hadamard.kind opens"));
   const auto some = ReadIgnoring({"dense_9", "prism.hadamard.kind"}, change);
-  EXPECT_THAT(some.error().message, HasSubstr("key attention.clamp_kqv is 2"));
+  EXPECT_THAT(some.error().message, HasSubstr("key llama.attention.clamp_kqv is 2"));
   const auto all =
       ReadIgnoring({"dense_9", "llama.attention.clamp_kqv", "prism.hadamard.kind"}, change);
   EXPECT_TRUE(all.ok()) << all.error().message;
