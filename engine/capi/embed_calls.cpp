@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
