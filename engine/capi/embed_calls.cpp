@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -80,7 +80,7 @@ Result<TooLong> ReadTruncate(int32_t truncate) {
   return truncate == 1 ? TooLong::kCut : TooLong::kRefused;
 }
 
-// What becomes of texts: the options with the prefix that texts get.
+// The options of a call, with the prefix that texts get.
 struct TextPlan {
   VectorOptions vectors;
   std::string prefix;

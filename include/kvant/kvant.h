@@ -11,9 +11,9 @@
 //
 // Threads: models, tokenizers, templates and grammars may be used by any number of threads at once;
 // all other handles by one at a time, and a runner not from its own callbacks: KVANT_INVALID then.
-// Only the calls kvant_..._cancel() of runners, conversations and embedders may be called at any
-// time from any thread. Different handles are independent, but for batches, searches and conversations, which use
-// their runner.
+// Only kvant_runner_cancel(), kvant_conversation_cancel() and kvant_embedder_cancel() may be called
+// at any time from any thread. Different handles are independent, but for batches, searches and
+// conversations, which use their runner.
 #ifndef KVANT_KVANT_H_INCLUDED
 #define KVANT_KVANT_H_INCLUDED
 

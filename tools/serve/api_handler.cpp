@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kvant/embed.h"
 #include "tools/serve/answer/messages_format.h"
 #include "tools/serve/page/page_files.h"
 

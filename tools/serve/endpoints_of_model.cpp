@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "formats/gguf.h"
+#include "kvant/embed.h"
 #include "kvant/model_defaults.h"
 #include "tools/serve/answer/sampling_json.h"
 #include "tools/serve/endpoints.h"

@@ -9,6 +9,7 @@
 
 #include "base/available_memory.h"
 #include "base/result.h"
+#include "kvant/embed.h"
 #include "tools/commands.h"
 #include "tools/options/model_names.h"
 #include "tools/options/number_list.h"
