@@ -57,7 +57,7 @@ struct EmbedTokens {
   std::vector<int32_t> types = {};
 };
 
-// What becomes of a text of more tokens than the context has.
+// Says what becomes of a text of more tokens than the context has.
 enum class TooLong : uint8_t {
   kRefused,  // kContextFull, with both numbers
   kCut,      // its last tokens are left out; the special tokens around it stay
