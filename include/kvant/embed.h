@@ -30,8 +30,8 @@
 
 namespace kvant {
 
-// Rows that a pass is filled with, where texts are shorter; the most that short texts gain from.
-inline constexpr int64_t kDefaultEmbedRows = 2048;
+// Rows that a pass is filled with, where texts are shorter: they stay in second-level caches.
+inline constexpr int64_t kDefaultEmbedRows = 512;
 
 struct EmbedOptions {
   // 0 = the performance cores, or the CPUs that `placement` leaves.
