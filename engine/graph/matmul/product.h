@@ -119,7 +119,7 @@ class Product {
     if (Many(pass) && !UsesLibrary(piece.operand) && kernels_[piece.operand]->finishes &&
         (kernels_[piece.operand]->activation == cpu::ActivationKind::kInt8 ||
          UsesPanels(piece.operand))) {
-      const cpu::MatMulFinish after = FinishOf(outputs == Outputs::kDiscarded, finish);
+      const cpu::MatMulFinish after = FinishOf(outputs, finish);
       return Multiply(pass, member, node, piece, &after);
     }
     Multiply(pass, member, node, piece, nullptr);
@@ -236,11 +236,11 @@ class Product {
   // Has a product call finish(token, row, count, products), as cpu::MatMulFinish says; the function
   // must outlive it.
   template <class Function>
-  static cpu::MatMulFinish FinishOf(bool discards, const Function& finish) {
+  static cpu::MatMulFinish FinishOf(Outputs outputs, const Function& finish) {
     return {[](const void* context, int64_t token, int64_t row, int64_t count, float* out) {
               (*static_cast<const Function*>(context))(token, row, count, out);
             },
-            &finish, discards};
+            &finish, outputs == Outputs::kDiscarded};
   }
 
   bool Many(const PassContext& pass) const {

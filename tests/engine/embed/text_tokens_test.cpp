@@ -56,7 +56,7 @@ TEST(TextTokens, TemplatesTakeTextsAsText) {
   const auto embedder = EmbedderOf({.pairs = "[MASK] w9 {document} w8 {query}[SEP]"});
   EXPECT_THAT(embedder->PairTokens("w1", "w2 w3")->ids,
               ElementsAre(4, Word(9), Word(2), Word(3), Word(8), Word(1), kSep));
-  // What a document says never becomes a control token.
+  // The words of a document never become a control token.
   const auto hostile = embedder->PairTokens("w1", "w2 [MASK]");
   EXPECT_EQ(std::ranges::count(hostile->ids, 4), 1);
   EXPECT_EQ(embedder->PairTokens("{document}", "w2")->ids.back(), kSep);
