@@ -44,7 +44,7 @@ SMOKE = {
     "base": "OutputFile", "quant": "Decode", "formats": "GgufReader", "cpu": "Isa/KvStore",
     "cuda": "CudaDevice", "tools": "RunProgram",
     "engine/arch": "Gguf/RandomLlamas", "engine/capi": "CApiBorder",
-    "engine/convert": "ConvertFolder", "engine/evaluate": "Perplexity",
+    "engine/convert": "ConvertFolder", "engine/embed": "TextTokens", "engine/evaluate": "Perplexity",
     "engine/generate": "Generator", "engine/grammar": "Grammar", "engine/graph": "PlanOfAModel", "engine/kv": "KvCache",
     "engine/quantize": "Recipe", "engine/run": "Session", "engine/text": "ChatTemplate",
     "engine/tokenizer": "Bpe",

@@ -1,6 +1,6 @@
-// embed_times MODEL.gguf THREADS ROUNDS TEXTSxTOKENS...: the time of one call of Embedder::Embed for
-// each size, in milliseconds: "64x128 101.3", the least of the rounds after a warm-up. Texts are
-// random ids.
+// embed_times MODEL.gguf THREADS ROUNDS BATCH TEXTSxTOKENS...: the time of one call of
+// Embedder::Embed for each size, in milliseconds: "64x128 101.3", the least of the rounds after a
+// warm-up. Texts are random ids, BATCH tokens at a time; 0: as many as an embedder takes by itself.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -31,10 +31,10 @@ std::vector<kvant::EmbedTokens> RandomTexts(const Size& size, int32_t vocab) {
   return texts;
 }
 
-kvant::Status Time(const std::string& path, int threads, int rounds,
+kvant::Status Time(const std::string& path, const kvant::EmbedOptions& options, int rounds,
                    const std::vector<Size>& sizes) {
   KVANT_ASSIGN(auto model, kvant::Model::Open(path));
-  KVANT_ASSIGN(const auto embedder, kvant::Embedder::Create(model, {.threads = threads}));
+  KVANT_ASSIGN(const auto embedder, kvant::Embedder::Create(model, options));
   for (const Size& size : sizes) {
     const auto texts = RandomTexts(size, model->vocab_size());
     double least = 0;
@@ -54,18 +54,20 @@ kvant::Status Time(const std::string& path, int threads, int rounds,
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 5) {
-    std::fprintf(stderr, "usage: embed_times MODEL.gguf THREADS ROUNDS TEXTSxTOKENS...\n");
+  if (argc < 6) {
+    std::fprintf(stderr, "usage: embed_times MODEL.gguf THREADS ROUNDS BATCH TEXTSxTOKENS...\n");
     return 2;
   }
   std::vector<Size> sizes;
-  for (int i = 4; i < argc; ++i) {
+  for (int i = 5; i < argc; ++i) {
     long long texts = 0;
     long long tokens = 0;
     if (std::sscanf(argv[i], "%lldx%lld", &texts, &tokens) != 2) return 2;
     sizes.push_back({texts, tokens});
   }
-  const kvant::Status status = Time(argv[1], std::atoi(argv[2]), std::atoi(argv[3]), sizes);
+  kvant::EmbedOptions options = {.threads = std::atoi(argv[2])};
+  if (std::atoi(argv[4]) > 0) options.batch_tokens = std::atoi(argv[4]);
+  const kvant::Status status = Time(argv[1], options, std::atoi(argv[3]), sizes);
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.error().message.c_str());
   return status.ok() ? 0 : 1;
 }

@@ -33,10 +33,10 @@ inline const std::vector<std::string_view> kEngineOrder = {
     "engine/graph/",
     "engine/arch/",  // sublayers/, families/ and hf/ are known to its lists, and know it
     "engine/model/",         "engine/run/",
-    "engine/embed/",
-    "engine/text/",          "engine/evaluate/",
-    "engine/generate/",      "engine/convert/",
-    "engine/quantize/",      "engine/capi/",
+    "engine/embed/",         "engine/text/",
+    "engine/evaluate/",      "engine/generate/",
+    "engine/convert/",       "engine/quantize/",
+    "engine/capi/",
 };
 
 // Folders of cpu/, and the other folders there that they may include. Files of cpu/ itself know

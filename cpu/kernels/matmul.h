@@ -41,7 +41,7 @@ struct MatMulPair {
 };
 inline constexpr int64_t kMatMulPairRows = 64;
 
-// What follows with the outputs of a token while they are near.
+// A function that goes on with the outputs of a token while they are near.
 struct MatMulFinish {
   // Gets the outputs of token `token` in rows [row, row + count), which are complete; it may change
   // them. Called once for each token and each of some stretches of rows that begin at row_begin and

@@ -1,4 +1,4 @@
-// What turns the rows of a text into a vector or into logits, for models of any family:
+// The head that turns the rows of a text into a vector or into logits, for models of any family:
 //
 //   pooled = the mean of the rows, the first row or the last one
 //   vector = dense_3 . f(dense_2 . pooled), where the file has these matrices

@@ -123,9 +123,9 @@ struct Encoder {
   std::optional<int64_t> first_token = {};
 };
 
-// What becomes of the rows of a text in a model that is asked for vectors or scores; tensors say
-// the rest (engine/arch/embedding_head.h).
 inline constexpr size_t kDenseLayers = 2;
+// Says what becomes of the rows of a text in a model that is asked for vectors or scores; tensors
+// say the rest (engine/arch/embedding_head.h).
 struct Embedding {
   std::optional<Pooling> pooling = {};         // as the file says
   Pooling classifier_pooling = Pooling::kCls;  // of rows that a classifier reads

@@ -35,7 +35,7 @@ Result<TextTokens> TextTokens::Create(const formats::GgufFile& file, const Token
   return tokens;
 }
 
-// What the tokenizer puts around a text is what it puts around any text.
+// The tokenizer puts around a text whatever it puts around any text.
 Status TextTokens::ReadEnds() {
   constexpr std::string_view kSample = "a";
   KVANT_ASSIGN(const Ids plain, tokenizer_->Encode(kSample, {}));

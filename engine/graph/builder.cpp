@@ -175,8 +175,7 @@ ValueId PlanBuilder::NewFloats(std::string name, RowSpace rows, int64_t cols) {
 
 Activations PlanBuilder::NewActivations(const std::string& name, RowSpace rows, int64_t cols,
                                         const std::vector<MatMulOperand>& readers,
-                                        const std::vector<ExpertOperand>& experts,
-                                        ValueId floats) {
+                                        const std::vector<ExpertOperand>& experts, ValueId floats) {
   Activations activations;
   activations.floats = floats;
   activations.cols = cols;

@@ -376,7 +376,7 @@ class Plan {
   std::span<const Value> values() const { return values_; }
   const NodeList& nodes(Stage stage) const { return stages_[static_cast<size_t>(stage)]; }
   ValueId logits() const { return logits_; }
-  // Of kEncodePlan and kEmbedPlan: the rows behind the last norm, as floats.
+  // For kEncodePlan and kEmbedPlan: the rows behind the last norm, as floats.
   ValueId encoded() const { return encoded_; }
   std::span<const CacheLayer> cache_layers() const { return cache_layers_; }
   std::span<const RopeSpec> ropes() const { return ropes_; }

@@ -30,8 +30,8 @@
 
 namespace kvant {
 
-// Rows that a pass is filled with, where texts are shorter; the most that short texts gain from.
-inline constexpr int64_t kDefaultEmbedRows = 2048;
+// Rows that a pass is filled with, where texts are shorter: they stay in second-level caches.
+inline constexpr int64_t kDefaultEmbedRows = 512;
 
 struct EmbedOptions {
   // 0 = the performance cores, or the CPUs that `placement` leaves.
@@ -57,7 +57,7 @@ struct EmbedTokens {
   std::vector<int32_t> types = {};
 };
 
-// What becomes of a text of more tokens than the context has.
+// Says what becomes of a text of more tokens than the context has.
 enum class TooLong : uint8_t {
   kRefused,  // kContextFull, with both numbers
   kCut,      // its last tokens are left out; the special tokens around it stay

@@ -19,6 +19,7 @@
 #include "cpu/float_gemm.h"
 #include "cpu/kernels/table.h"
 #include "engine/arch/build_plan.h"
+#include "engine/arch/embedding_head.h"
 #include "engine/arch/spec.h"
 #include "engine/limits.h"
 #include "formats/gguf.h"
@@ -183,7 +184,9 @@ void CheckStack(const arch::ModelSpec& spec, const arch::Stack& stack) {
 }
 
 void CheckSpec(const arch::ModelSpec& spec) {
-  Require(!spec.stacks.empty() || spec.encoder.has_value());
+  Require(!spec.stacks.empty() || spec.encoder.has_value() || spec.embedder.has_value());
+  Require(!spec.embedder.has_value() || (spec.stacks.empty() && !spec.encoder.has_value()));
+  if (spec.embedder.has_value()) CheckStack(spec, *spec.embedder);
   for (const arch::Stack& stack : spec.stacks) CheckStack(spec, stack);
   for (const graph::RopeSpec& rope : spec.ropes) Require(rope.n_rot >= 2 && rope.n_rot % 2 == 0);
   if (!spec.encoder.has_value()) return;
@@ -241,6 +244,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       (*plan)->cache_layers(), [](const auto& layer) { return layer.state_floats == 0; });
   Require(of_rows == (spec->stacks.empty() ? 0 : CountLayersOfRows(spec->stacks.front())));
   Require(((*plan)->Layout(3).bytes > 0) == !spec->stacks.empty());
+  if (spec->embedder.has_value()) {
+    const bool ranks = spec->embedding.pooling == Pooling::kRank && arch::HasClassifier(*file);
+    const auto embed =
+        arch::BuildEmbedPlan(*file, kernels, gemm, *spec, ranks ? Pooling::kRank : Pooling::kMean);
+    if (!embed.ok()) CheckMessage(embed.error());
+  }
   if (!spec->encoder.has_value()) return 0;
   const auto encode = arch::BuildEncodePlan(*file, kernels, gemm, *spec, **plan);
   if (!encode.ok()) {

@@ -84,7 +84,7 @@ TEST_F(EmbedCommands, LinesOfJsonKeepTheirIds) {
   EXPECT_EQ(lines[1]["embeddings"].size(), 4u);  // with the special tokens
   const ProgramRun wrong = RunProgram(
       {"embed", Model("text.gguf"), "--jsonl", File("bad.jsonl", "\"w1\"\n{\"txt\": \"w2\"}\n")});
-  EXPECT_EQ(wrong.code, 1);
+  EXPECT_NE(wrong.code, 0);
   EXPECT_THAT(wrong.error, HasSubstr("bad.jsonl: line 2: expected a JSON string"));
 }
 
@@ -93,7 +93,7 @@ TEST_F(EmbedCommands, MessagesNameTheText) {
   EXPECT_THAT(RunProgram({"embed", Model("text.gguf"), "-f", empty}).error,
               HasSubstr("empty.txt: line 2: expected a text, found none"));
   const ProgramRun spaces = RunProgram({"embed", Model("text.gguf"), "-p", " "});
-  EXPECT_EQ(spaces.code, 1);
+  EXPECT_NE(spaces.code, 0);
   EXPECT_THAT(spaces.error, HasSubstr("-p: the text is empty"));
   const ProgramRun longer = RunProgram({"embed", Model("text.gguf"), "-c", "3", "-p", "w1 w2"});
   EXPECT_THAT(longer.error, HasSubstr("-p: the text has 4 tokens, but the context has 3"));

@@ -60,6 +60,7 @@ Result<std::unique_ptr<Conversation>> OpenChat(const OptionList& list,
   StatusLine status(options.quiet ? StatusUse::kHidden : StatusUse::kShown);
   status.Set(fmt::format("loading {}", model_path));
   KVANT_ASSIGN(const auto model, Model::Open(model_path, options.model.Options()));
+  KVANT_TRY(model->CheckDecoder());
   status.Clear();
   const std::string taken = TakeModelSampling(*model, list, options.sampling);
   if (!taken.empty() && !options.quiet) Note(taken);

@@ -93,7 +93,7 @@ Result<int> Embed(EmbedCommandOptions& options, const Positionals& positionals) 
   }
   const int64_t columns =
       options.vectors.dimensions == 0 ? embedder->dim() : options.vectors.dimensions;
-  // What is wrong with the options is said before a file is begun.
+  // Faults of the options are said before a file is begun.
   KVANT_TRY(embedder->Embed({}, options.vectors));
   KVANT_ASSIGN(auto output, VectorOutput::Create(options.format.value_or(VectorFormat::kJsonl),
                                                  options.output.value_or(""), rows, columns));

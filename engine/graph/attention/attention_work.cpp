@@ -22,6 +22,8 @@ uint64_t BytesPerPosition(const AttentionShape& shape, const PassShape::CacheTyp
 }
 
 std::string DescribeWindow(const AttentionShape& shape) {
+  if (shape.sees_all && shape.window > 0)
+    return fmt::format("window {} on both sides", shape.window);
   if (shape.sees_all) return "all positions of a source";
   if (shape.window == 0) return "all positions";
   const bool sections = shape.window_kind == cpu::WindowKind::kSections;

@@ -19,6 +19,9 @@ namespace {
 
 // Rows that attend at once to what a thread has laid out of a text.
 constexpr int64_t kTaskRows = 256;
+// How far ahead of their use rows are asked for, and floats of a cache line.
+constexpr int64_t kRowsAhead = 8;
+constexpr int64_t kLineFloats = 16;
 
 int64_t PaddedRows(int64_t rows) {
   return static_cast<int64_t>(
@@ -119,12 +122,26 @@ class TextAttention {
     auto* values = reinterpret_cast<float*>(scratch_.data() + TextScratch(parts_, text.rows).keys);
     for (int64_t row = 0; row < text.rows; ++row) {
       const float* kv = pass_.FloatRow(parts_.in.kv, text.first_row + row);
+      Prefetch(kv + kRowsAhead * pass_.RowFloats(parts_.in.kv), kv_head);
       const float* key = kv + parts_.in.key_column + kv_head * k_dim;
       float* column = keys + row / cpu::kKeyTileTokens * (cpu::kKeyTileTokens * k_dim) +
                       row % cpu::kKeyTileTokens;
       for (int64_t d = 0; d < k_dim; ++d) column[d * cpu::kKeyTileTokens] = key[d];
       std::copy_n(kv + parts_.in.value_column + kv_head * v_dim, v_dim, values + row * v_dim);
     }
+  }
+
+  // Asks for a row's key, value and queries of a head: rows lie too far apart for a prefetcher of
+  // the CPU.
+  void Prefetch(const float* row, int64_t kv_head) const {
+    const auto ask = [row](int64_t column, int64_t floats) {
+      for (int64_t i = 0; i < floats; i += kLineFloats) __builtin_prefetch(row + column + i);
+    };
+    ask(parts_.in.key_column + kv_head * shape_.k_dim, shape_.k_dim);
+    ask(parts_.in.value_column + kv_head * shape_.v_dim, shape_.v_dim);
+    if (parts_.in.queries != parts_.in.kv) return;
+    const int64_t floats = parts_.heads_per_kv * shape_.query_dim();
+    ask(kv_head * floats, floats);
   }
 
   const AttentionParts& parts_;

@@ -46,7 +46,12 @@ class Product {
  public:
   Product(const cpu::KernelTable& kernels, const cpu::FloatGemm& float_gemm,
           std::vector<MatMulOperand> operands, const Activations& in, ValueId out, cpu::Store store)
-      : float_gemm_(float_gemm), operands_(std::move(operands)), in_(in), out_(out), store_(store) {
+      : table_(kernels),
+        float_gemm_(float_gemm),
+        operands_(std::move(operands)),
+        in_(in),
+        out_(out),
+        store_(store) {
     for (const MatMulOperand& operand : operands_) {
       KVANT_CHECK(operand.weight->dims[0] == in.cols);
       KVANT_CHECK(operand.scale == 1 || store == cpu::Store::kSet);
@@ -114,7 +119,7 @@ class Product {
     if (Many(pass) && !UsesLibrary(piece.operand) && kernels_[piece.operand]->finishes &&
         (kernels_[piece.operand]->activation == cpu::ActivationKind::kInt8 ||
          UsesPanels(piece.operand))) {
-      const cpu::MatMulFinish after = FinishOf(outputs == Outputs::kDiscarded, finish);
+      const cpu::MatMulFinish after = FinishOf(outputs, finish);
       return Multiply(pass, member, node, piece, &after);
     }
     Multiply(pass, member, node, piece, nullptr);
@@ -231,11 +236,11 @@ class Product {
   // Has a product call finish(token, row, count, products), as cpu::MatMulFinish says; the function
   // must outlive it.
   template <class Function>
-  static cpu::MatMulFinish FinishOf(bool discards, const Function& finish) {
+  static cpu::MatMulFinish FinishOf(Outputs outputs, const Function& finish) {
     return {[](const void* context, int64_t token, int64_t row, int64_t count, float* out) {
               (*static_cast<const Function*>(context))(token, row, count, out);
             },
-            &finish, discards};
+            &finish, outputs == Outputs::kDiscarded};
   }
 
   bool Many(const PassContext& pass) const {
@@ -308,9 +313,11 @@ class Product {
   }
 
   // Scales the products of one token with `rows`, and adds their bias.
-  static void Finish(const MatMulOperand& operand, const Range& rows, float* products) {
-    ScaleAndAddBias({products, static_cast<size_t>(rows.end - rows.begin)}, operand.scale,
-                    operand.bias.empty() ? nullptr : operand.bias.data() + rows.begin);
+  void Finish(const MatMulOperand& operand, const Range& rows, float* products) const {
+    const int64_t count = rows.end - rows.begin;
+    ScaleAndAddBias({products, static_cast<size_t>(count)}, operand.scale, nullptr);
+    if (operand.bias.empty()) return;
+    table_.add(products, operand.bias.data() + rows.begin, count, products);
   }
 
   // Adds the additions of the token's adapters to the products of one token with `rows`.
@@ -330,6 +337,7 @@ class Product {
     }
   }
 
+  const cpu::KernelTable& table_;
   const cpu::FloatGemm& float_gemm_;
   std::vector<MatMulOperand> operands_;
   std::vector<const cpu::MatMulKernel*> kernels_;  // one per operand

@@ -124,7 +124,7 @@ struct ClampRule {
   std::string Describe() const { return fmt::format("clamp to {}", limit); }
 };
 
-// What the rows of a learned table are counted by.
+// Numbers that count the rows of a learned table.
 enum class LearnedBy : uint8_t { kPosition, kSegment };
 
 class AddLearnedRowsNode final : public Node {

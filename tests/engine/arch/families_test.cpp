@@ -19,6 +19,7 @@
 #include "engine/quantize/plan.h"
 #include "engine/quantize/quantize.h"
 #include "formats/gguf.h"
+#include "kvant/embed.h"
 #include "tests/engine/arch/seeded_model.h"
 #include "tests/engine/convert/hf_folder.h"
 #include "tests/engine/evaluate/logit_comparison.h"
@@ -272,6 +273,7 @@ class Families : public testing::TestWithParam<const arch::HfFamily*> {
     if (!model.ok()) return {};
     SessionOptions options;
     options.k_type = options.v_type = KvType::kF32;
+    if ((*model)->is_embedder()) return RowsOfText(*model);
     if (!(*model)->has_decoder()) return RowsOfSource(*model, options);
     if ((*model)->has_encoder()) return LogitsWithSource(*model, options, piece);
     const auto session = OpenSession(*model, options);
@@ -288,6 +290,16 @@ class Families : public testing::TestWithParam<const arch::HfFamily*> {
     const auto sequence = runner->NewSequence(*source);
     EXPECT_TRUE(sequence.ok()) << sequence.error().message;
     return LogitsOfAll(*runner, *sequence, Tokens(), piece);
+  }
+
+  // The rows that an embedding model gives.
+  static std::vector<float> RowsOfText(const std::shared_ptr<const Model>& model) {
+    const auto embedder = Embedder::Create(model, {.threads = 2, .pooling = Pooling::kNone});
+    EXPECT_TRUE(embedder.ok()) << embedder.error().message;
+    const EmbedTokens text = {.ids = Tokens()};
+    const auto rows = (*embedder)->Embed({&text, 1});
+    EXPECT_TRUE(rows.ok()) << rows.error().message;
+    return rows->values;
   }
 
   // The rows that an encoder alone gives.
@@ -315,6 +327,7 @@ class Families : public testing::TestWithParam<const arch::HfFamily*> {
       encoded = reference.Encode(Source());
     }
     if (!spec.stacks.empty()) return reference.Logits(Tokens());
+    if (spec.embedder.has_value()) encoded = reference.Rows(Tokens());
     Vector rows;
     for (const Vector& row : encoded) rows.insert(rows.end(), row.begin(), row.end());
     return rows;

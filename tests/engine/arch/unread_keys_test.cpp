@@ -192,45 +192,49 @@ Result<arch::ModelSpec> ReadIgnoring(const std::vector<std::string>& ignored,
   return ReadSpecOf(change, "llama", ignored);
 }
 
-TEST(UnreadKey, BidirectionalAttentionIsRefusedByName) {
+TEST(UnreadKey, AttentionToBothSidesMakesAnEmbedder) {
   const auto with = [](const std::string& family, bool causal) {
-    return SpecMessage(
+    const auto spec = ReadSpecOf(
         [&](GgufWriter& writer) { writer.AddBool(family + ".attention.causal", causal); }, family);
+    EXPECT_TRUE(spec.ok()) << spec.error().message;
+    return spec.ok() && spec->embedder.has_value() && spec->stacks.empty();
   };
   for (const char* family : {"llama", "qwen3", "gemma"}) {
-    EXPECT_EQ(with(family, true), "accepted");
-    EXPECT_THAT(with(family, false),
-                AllOf(HasSubstr(fmt::format("key {}.attention.causal is false", family)),
-                      HasSubstr("every position sees all positions"),
-                      HasSubstr("--ignore-keys attention.causal"), Not(HasSubstr("\n"))));
+    EXPECT_FALSE(with(family, true)) << family;
+    EXPECT_TRUE(with(family, false)) << family;
   }
+  const auto recurrent = SpecMessage(
+      [](GgufWriter& writer) { writer.AddBool("mamba.attention.causal", false); }, "mamba");
+  EXPECT_NE(recurrent, "accepted");
 }
 
-TEST(UnreadKey, EmbeddingModelsAreCalledSo) {
+TEST(UnreadKey, PoolingMakesAnEmbedder) {
   const auto with = [](uint32_t pooling) {
-    return SpecMessage([&](GgufWriter& writer) { writer.AddU32("qwen3.pooling_type", pooling); },
-                       "qwen3");
+    return ReadSpecOf([&](GgufWriter& writer) { writer.AddU32("qwen3.pooling_type", pooling); },
+                      "qwen3");
   };
-  EXPECT_EQ(with(0), "accepted");
-  EXPECT_THAT(with(3), AllOf(HasSubstr("key qwen3.pooling_type is 3: it is an embedding model"),
-                             HasSubstr("embeddings are not there yet")));
+  EXPECT_FALSE(with(0)->embedder.has_value());
+  EXPECT_EQ(with(0)->embedding.pooling, Pooling::kNone);
+  EXPECT_TRUE(with(3)->embedder.has_value());
+  EXPECT_EQ(with(3)->embedding.pooling, Pooling::kLast);
+  EXPECT_THAT(with(5).error().message, HasSubstr("key qwen3.pooling_type: expected 0 (none)"));
 }
 
 TEST(UnreadKey, AllKeysToIgnoreAreNamedTogether) {
   const auto change = [](GgufWriter& writer) {
-    writer.AddU32("llama.pooling_type", 1);
-    writer.AddBool("llama.attention.causal", false);
+    writer.AddU32("llama.dense_9", 1);
+    writer.AddF32("llama.attention.clamp_kqv", 2.0f);
     writer.AddString("prism.hadamard.kind", "signed");
   };
   const auto refused = ReadIgnoring({}, change);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kNotSupported);
   EXPECT_THAT(refused.error().message,
-              HasSubstr("--ignore-keys pooling_type,attention.causal,prism.hadamard.kind opens"));
-  const auto some = ReadIgnoring({"pooling_type", "prism.hadamard.kind"}, change);
-  EXPECT_THAT(some.error().message, HasSubstr("key llama.attention.causal is false"));
+              HasSubstr("--ignore-keys dense_9,attention.clamp_kqv,prism.hadamard.kind opens"));
+  const auto some = ReadIgnoring({"dense_9", "prism.hadamard.kind"}, change);
+  EXPECT_THAT(some.error().message, HasSubstr("key llama.attention.clamp_kqv is 2"));
   const auto all =
-      ReadIgnoring({"pooling_type", "llama.attention.causal", "prism.hadamard.kind"}, change);
+      ReadIgnoring({"dense_9", "llama.attention.clamp_kqv", "prism.hadamard.kind"}, change);
   EXPECT_TRUE(all.ok()) << all.error().message;
 }
 
@@ -239,7 +243,7 @@ TEST(UnreadKey, KeysThatAreReadCannotBeIgnored) {
   ASSERT_FALSE(read.ok());
   EXPECT_EQ(read.error().code, ErrorCode::kInvalid);
   EXPECT_THAT(read.error().message, HasSubstr("--ignore-keys llama.block_count: expected a key"));
-  EXPECT_TRUE(ReadIgnoring({"attention.causal"}, [](GgufWriter&) {}).ok());
+  EXPECT_TRUE(ReadIgnoring({"attention.clamp_kqv"}, [](GgufWriter&) {}).ok());
 }
 
 TEST(UnreadKey, OneWarningNamesAllUnknownKeys) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -37,8 +38,8 @@ TEST(TextTokens, HaveTheSpecialTokensAround) {
   EXPECT_THAT(embedder->Tokens("w1", {.prompt = "w7 "})->ids,
               ElementsAre(kCls, Word(7), Word(1), kSep));
   // Names of control tokens are text, which this vocabulary cannot spell.
-  for (const TokenId id : embedder->Tokens("w1 [SEP] w2")->ids) EXPECT_NE(id, 4);
-  EXPECT_EQ(std::ranges::count(embedder->Tokens("w1 [SEP] w2")->ids, kSep), 1);
+  const auto named = embedder->Tokens("w1 [SEP] w2");
+  EXPECT_EQ(std::ranges::count(named->ids, kSep), 1);
 }
 
 TEST(TextTokens, PairsHaveSegments) {
@@ -55,7 +56,7 @@ TEST(TextTokens, TemplatesTakeTextsAsText) {
   const auto embedder = EmbedderOf({.pairs = "[MASK] w9 {document} w8 {query}[SEP]"});
   EXPECT_THAT(embedder->PairTokens("w1", "w2 w3")->ids,
               ElementsAre(4, Word(9), Word(2), Word(3), Word(8), Word(1), kSep));
-  // What a document says never becomes a control token.
+  // The words of a document never become a control token.
   const auto hostile = embedder->PairTokens("w1", "w2 [MASK]");
   EXPECT_EQ(std::ranges::count(hostile->ids, 4), 1);
   EXPECT_EQ(embedder->PairTokens("{document}", "w2")->ids.back(), kSep);
