@@ -149,6 +149,8 @@ class Embedder(Handle):
             raise InvalidError(f"encode: batch_size: expected at least 1, found {batch_size!r}")
         one = isinstance(sentences, (str, bytes))
         every = [sentences] if one else listed(sentences, "encode: sentences")
+        if _is_ids(every):
+            raise InvalidError(f"encode: sentences: expected texts, or a list of ids for each, found {every[0]!r}")
         parts = [self.embed(every[first:first + batch_size], prompt_name=prompt_name, prompt=prompt, normalize=normalize_embeddings,
                             dimensions=truncate_dim or 0, truncate=truncate)
                  for first in range(0, len(every), batch_size)]
