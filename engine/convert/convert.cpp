@@ -70,7 +70,8 @@ int64_t ParameterCount(const std::vector<OutputTensor>& tensors) {
 }
 
 PieceOrder OrderOf(const HfFamily& family) {
-  return family.languages.names.empty() ? PieceOrder::kOwn : PieceOrder::kFairseq;
+  const bool fairseq = family.fairseq_ids || !family.languages.names.empty();
+  return fairseq ? PieceOrder::kFairseq : PieceOrder::kOwn;
 }
 
 // Writes which tokens are languages, and where they stand (engine/text/languages.h).

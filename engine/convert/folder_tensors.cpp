@@ -104,7 +104,10 @@ const HfTensor* FolderTensors::Row(std::string_view gguf_name) const {
 }
 
 const SafetensorsTensor* FolderTensors::Find(std::string_view hf_name) const {
-  const SafetensorsTensor* found = model_.Find(hf_name);
+  const SafetensorsTensor* found = FindAsItIs(hf_name);
+  if (found == nullptr && !family_.outer_prefix.empty()) {
+    found = FindAsItIs(fmt::format("{}{}", family_.outer_prefix, hf_name));
+  }
   if (found == nullptr) found = FindInTextModel(hf_name);
   const std::string_view prefix = family_.optional_prefix;
   if (found != nullptr || prefix.empty() || !hf_name.starts_with(prefix)) return found;
@@ -112,6 +115,17 @@ const SafetensorsTensor* FolderTensors::Find(std::string_view hf_name) const {
   found = model_.Find(hf_name);
   if (found != nullptr || family_.other_prefix.empty()) return found;
   return model_.Find(fmt::format("{}{}", family_.other_prefix, hf_name));
+}
+
+// A tensor under the full name. Folders of 2018 and 2019 call the weights and biases of BERT's
+// norms gamma and beta.
+const SafetensorsTensor* FolderTensors::FindAsItIs(std::string_view hf_name) const {
+  constexpr std::string_view kNorm = "LayerNorm.";
+  const SafetensorsTensor* found = model_.Find(hf_name);
+  const size_t end = hf_name.rfind(kNorm);
+  if (found != nullptr || end == std::string_view::npos) return found;
+  const std::string_view place = hf_name.substr(0, end + kNorm.size());
+  return model_.Find(fmt::format("{}{}", place, hf_name.ends_with("bias") ? "beta" : "gamma"));
 }
 
 // A tensor of a text model that is a part of another model.
@@ -198,6 +212,11 @@ Status FolderTensors::CheckAllUsed(const HfShape& shape) const {
   bool activation_scales = false;
   for (const SafetensorsTensor& tensor : model_.tensors()) {
     if (used_.contains(tensor.name) || IsIgnored(tensor.name)) continue;
+    if (std::ranges::any_of(family_.left_out, [&](std::string_view beginning) {
+          return tensor.name.starts_with(beginning);
+        })) {
+      continue;
+    }
     if (PredictsFurtherTokens(shape, tensor.name)) {
       left_out = true;
       continue;

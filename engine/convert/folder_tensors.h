@@ -65,6 +65,7 @@ class FolderTensors {
       : family_(family), model_(model) {}
 
   const formats::SafetensorsTensor* FindInTextModel(std::string_view hf_name) const;
+  const formats::SafetensorsTensor* FindAsItIs(std::string_view hf_name) const;
   Status FindTying(const formats::JsonObject& config);
   Status FindEmbedding(const arch::HfTensor& embedding);
 

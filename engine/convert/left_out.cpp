@@ -5,8 +5,9 @@
 namespace kvant::convert {
 namespace {
 
-// The last four are of encoder-decoders: positions that are sines, and distances in an attention
-// that has none. Families that read such tensors have taken them before.
+// The last ones are numbers of positions and segments of BERT, and those of encoder-decoders:
+// positions that are sines, and distances in an attention that has none. Families that read such
+// tensors have taken them before.
 constexpr std::string_view kIgnoredSuffixes[] = {".rotary_emb.inv_freq",
                                                  ".attn.bias",
                                                  ".attn.masked_bias",
@@ -15,6 +16,8 @@ constexpr std::string_view kIgnoredSuffixes[] = {".rotary_emb.inv_freq",
                                                  ".embed_positions.weight",
                                                  ".embed_positions.weights",
                                                  ".embed_positions._float_tensor",
+                                                 "embeddings.position_ids",
+                                                 "embeddings.token_type_ids",
                                                  ".EncDecAttention.relative_attention_bias.weight"};
 
 constexpr std::string_view kOtherParts[] = {

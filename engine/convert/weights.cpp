@@ -36,6 +36,7 @@ constexpr std::string_view kDistancesSuffix = "attn_rel_b.weight";
 
 // Positions, which other converters leave as they are, too: they are read a row at a time.
 constexpr std::string_view kPositionsSuffix = "position_embd.weight";
+constexpr std::string_view kSegmentsName = "token_types.weight";  // likewise
 
 // Suffixes and sizes of tensors in MXFP4.
 constexpr std::string_view kBlocksSuffix = "_blocks";
@@ -311,7 +312,8 @@ class Planner {
         tensor.dims.size() > 1 && !tensor.of_convolution && tensor.name.ends_with(".weight") &&
         !tensor.name.ends_with("_norm.weight") && !tensor.name.ends_with("_coef.weight") &&
         !tensor.name.ends_with(kDistancesSuffix) && !tensor.name.ends_with(kRouterSuffix) &&
-        !tensor.name.ends_with(kPositionsSuffix) && !IsSmallMix(tensor.name);
+        !tensor.name.ends_with(kPositionsSuffix) && tensor.name != kSegmentsName &&
+        !IsSmallMix(tensor.name);
     if (!is_matrix) return Format("F32");
     if (tensor.columns() % matrix_->block_values == 0) return matrix_;
     if (fallbacks_++ == 0) first_fallback_ = tensor.name;

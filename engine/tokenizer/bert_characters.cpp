@@ -25,10 +25,14 @@ bool Contains(std::span<const CharacterRange> ranges, char32_t code_point) {
 
 }  // namespace
 
-bool BertDrops(char32_t code_point) { return Contains(kDropped, code_point); }
+bool BertDrops(char32_t code_point, Accents accents) {
+  if (accents == Accents::kStripped) return Contains(kDropped, code_point);
+  return Contains(kDroppedWithAccents, code_point);
+}
 
 bool BertCutsOut(char32_t code_point) {
-  return Contains(kCutOut, code_point) || IsCjkIdeograph(code_point);
+  return Contains(kCutOut, code_point) || Contains(kComposedCutOut, code_point) ||
+         IsCjkIdeograph(code_point);
 }
 
 }  // namespace kvant

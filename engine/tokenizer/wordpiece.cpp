@@ -1,10 +1,12 @@
-// WordPiece as uncased BERT uses it: the text is cleaned, lower-cased and freed of accents, cut at
-// white space, punctuation and CJK ideographs, and each word is covered from the left by the
-// longest vocabulary entries; a word that cannot be covered becomes the unknown token as a whole.
+// WordPiece as BERT uses it: the text is cleaned, lower-cased and freed of accents unless the file
+// says otherwise, cut at white space, punctuation and CJK ideographs, and each word is covered from
+// the left by the longest vocabulary entries; a word that cannot be covered becomes the unknown
+// token as a whole.
 // Source: BertNormalizer, BertPreTokenizer and WordPiece of Hugging Face's tokenizers.
 //
 // GGUF spells the entries that begin a word with U+2581 in front ("▁the") and the others plainly
-// ("ing", in BERT's own files "##ing").
+// ("ing", in BERT's own files "##ing"). Cased models have normalizer.lowercase = false; accents
+// stay where normalizer.strip_accents is false, or absent beside it.
 #include <string>
 #include <utility>
 
@@ -37,23 +39,54 @@ class WordPieceTokenizer final : public VocabularyTokenizer {
   void EncodeNormalized(std::string_view text, Encoding& out) const override;
 
  private:
+  Status ReadNormalizer(const VocabularyKeys& keys);
+  std::u32string Normalize(std::string_view text) const;
   void EncodeWords(std::u32string_view text, Encoding& out) const;
   void EncodeWord(std::string_view word, Encoding& out) const;
+
+  bool lower_case_ = true;
+  Accents accents_ = Accents::kStripped;
 };
 
+constexpr char32_t kCapitalDottedI = 0x130;  // the one capital that becomes two characters
+constexpr std::u32string_view kDottedI = U"i\u0307";
+
+std::u32string CodePoints(std::string_view text) {
+  std::u32string characters;
+  while (!text.empty()) {
+    const Utf8Char c = DecodeUtf8(text);
+    characters += c.code_point;
+    text.remove_prefix(c.size);
+  }
+  return characters;
+}
+
 // BertNormalizer without the spaces around ideographs, which EncodeText sees to.
-std::u32string NormalizeBert(std::string_view text) {
+std::u32string WordPieceTokenizer::Normalize(std::string_view text) const {
   std::u32string out;
-  for (const char32_t c : NormalizeNfd(text)) {
+  const bool strips = accents_ == Accents::kStripped;
+  for (const char32_t c : strips ? NormalizeNfd(text) : CodePoints(text)) {
     if (c == U'\t' || c == U'\n' || c == U'\r') {
       out += U' ';  // the only control characters that separate; the others vanish
-    } else if (BertDrops(c)) {
+    } else if (BertDrops(c, accents_)) {
       continue;
+    } else if (IsWhiteSpace(c)) {
+      out += U' ';
+    } else if (lower_case_ && c == kCapitalDottedI) {
+      out += kDottedI;
     } else {
-      out += IsWhiteSpace(c) ? U' ' : ToLower(c);
+      out += lower_case_ ? ToLower(c) : c;
     }
   }
   return out;
+}
+
+Status WordPieceTokenizer::ReadNormalizer(const VocabularyKeys& keys) {
+  KVANT_ASSIGN(const auto lower_case, keys.GetBool("normalizer.lowercase"));
+  KVANT_ASSIGN(const auto strip, keys.GetBool("normalizer.strip_accents"));
+  lower_case_ = lower_case.value_or(true);
+  accents_ = strip.value_or(lower_case_) ? Accents::kStripped : Accents::kKept;
+  return {};
 }
 
 Status WordPieceTokenizer::Init(const GgufFile& file) {
@@ -66,7 +99,9 @@ Status WordPieceTokenizer::Init(const GgufFile& file) {
   defaults.mask = 103;
   defaults.add_bos = true;
   defaults.add_eos = true;
-  KVANT_TRY(Load(VocabularyKeys(file), defaults, ""));
+  const VocabularyKeys keys(file);
+  KVANT_TRY(ReadNormalizer(keys));
+  KVANT_TRY(Load(keys, defaults, ""));
   if (!special_.cls) special_.cls = special_.bos;  // files name one or the other
   first_token_ = special_.add_bos ? special_.cls : std::nullopt;
   last_token_ = special_.add_eos ? special_.sep : std::nullopt;
@@ -74,13 +109,13 @@ Status WordPieceTokenizer::Init(const GgufFile& file) {
 }
 
 void WordPieceTokenizer::EncodeText(std::string_view text, Encoding& out) const {
-  EncodeWords(NormalizeBert(text), out);
+  EncodeWords(Normalize(text), out);
 }
 
 // BertNormalizer with all that it does.
 std::string WordPieceTokenizer::Normalized(std::string_view text) const {
   std::string normalized;
-  for (const char32_t c : NormalizeBert(text)) {
+  for (const char32_t c : Normalize(text)) {
     const std::string_view around = IsCjkIdeograph(c) ? " " : "";
     normalized += around;
     AppendUtf8(c, normalized);
@@ -90,13 +125,7 @@ std::string WordPieceTokenizer::Normalized(std::string_view text) const {
 }
 
 void WordPieceTokenizer::EncodeNormalized(std::string_view text, Encoding& out) const {
-  std::u32string characters;
-  while (!text.empty()) {
-    const Utf8Char c = DecodeUtf8(text);
-    characters += c.code_point;
-    text.remove_prefix(c.size);
-  }
-  EncodeWords(characters, out);
+  EncodeWords(CodePoints(text), out);
 }
 
 void WordPieceTokenizer::EncodeWords(std::u32string_view text, Encoding& out) const {

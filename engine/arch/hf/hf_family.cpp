@@ -266,7 +266,8 @@ std::vector<int64_t> SourceShapeOf(const HfTensor& tensor, const HfShape& shape)
     return {rows, columns / 3, 3};
   }
   std::vector<int64_t> sizes;
-  const bool stacked = tensor.experts == ExpertForm::kStacked ||
+  const bool joined = tensor.experts == ExpertForm::kJoined;
+  const bool stacked = joined || tensor.experts == ExpertForm::kStacked ||
                        tensor.experts == ExpertForm::kStackedOrMxfp4 ||
                        tensor.experts == ExpertForm::kOfMixes;
   const bool each_row =
@@ -275,6 +276,7 @@ std::vector<int64_t> SourceShapeOf(const HfTensor& tensor, const HfShape& shape)
   if (!each_row) sizes.push_back(rows);
   if (tensor.columns != Extent::kNone) sizes.push_back(columns);
   if (tensor.order == RowOrder::kTransposed) std::swap(sizes.back(), *(sizes.end() - 2));
+  if (joined) sizes = {sizes[0] * sizes[1], sizes[2]};
   return sizes;
 }
 
@@ -345,6 +347,8 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kSource: return shape.source;
     case Extent::kThreeFrames: return 3 * shape.bins;
     case Extent::kThreeRows: return 3 * shape.dim;
+    case Extent::kSegments: return shape.segments;
+    case Extent::kLabels: return shape.labels;
   }
   return 0;
 }

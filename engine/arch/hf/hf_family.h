@@ -116,6 +116,8 @@ struct HfFamily {
   std::string_view optional_prefix = {};
   // Other folders have this beginning in place of `optional_prefix`.
   std::string_view other_prefix = {};
+  // Names of tensors may have this beginning in folders of classes around the inner model.
+  std::string_view outer_prefix = {};
   double rope_base = kUsualRopeBase;  // where config.json says nothing; 0: there is no rope
   bool own_rope_base = false;         // add_parameters writes it
   // The share of each head that is rotated, where config.json says nothing. 0: the class rotates
@@ -149,6 +151,11 @@ struct HfFamily {
   // Ids that the folder's files leave without a token have those of Whisper's tokenizers.
   bool has_speech_tokens = false;
   HfTranslator translator = {};
+  // Beginnings of the names of tensors that no vector and no score is made of: heads that the
+  // class was trained with. They are left out.
+  std::span<const std::string_view> left_out = {};
+  // Ids of a unigram vocabulary are in fairseq's order, though there are no languages.
+  bool fairseq_ids = false;
 };
 
 inline constexpr std::string_view kSiluNames[] = {"silu", "swish"};

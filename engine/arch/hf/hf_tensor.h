@@ -83,6 +83,9 @@ enum class Extent : uint8_t {
   kThreeFrames,  // of a matrix that the folder has as [rows, values of a frame, 3]
   kThreeRows,    // of a matrix that the folder has as [rows, dim, 3]
   kSourceVocab,
+  // Encoders of texts:
+  kSegments,
+  kLabels,
 };
 
 // Says which layers have a tensor. In families some of whose layers have experts, these are the
@@ -109,6 +112,7 @@ enum class ExpertForm : uint8_t {
   kEach,  // in a tensor for each expert, whose name has a second "{}"
   // In one tensor [experts, rows, columns], of biases [experts, rows].
   kStacked,
+  kJoined,  // in one tensor [experts * rows, columns]
   // As kStacked, or else the weights of the tensor NAME in MXFP4: NAME_blocks [experts, rows,
   // columns / 32, 16] and NAME_scales [experts, rows, columns / 32], both of bytes.
   kStackedOrMxfp4,

@@ -155,8 +155,8 @@ bool IsDimensionCount(const UnreadKey& key) {
 bool IsKeyLength(const UnreadKey& key) { return IsAsIn(key, "attention.key_length"); }
 bool IsValueLength(const UnreadKey& key) { return IsAsIn(key, "attention.value_length"); }
 
-bool IsNotUncasedOrIsOne(const UnreadKey& key) {
-  return IsOne(key) || !IsText(key, kTokenizerKind, kWordPieceKind);
+bool IsZeroOrWordPiece(const UnreadKey& key) {
+  return IsZero(key) || IsText(key, kTokenizerKind, kWordPieceKind);
 }
 bool IsZeroOrMerges(const UnreadKey& key) {
   return IsZero(key) || IsText(key, kTokenizerKind, kByteLevelBpeKind) ||

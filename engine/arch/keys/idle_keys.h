@@ -32,7 +32,7 @@ bool IsDimensionCount(const UnreadKey& key);
 bool IsKeyLength(const UnreadKey& key);
 bool IsValueLength(const UnreadKey& key);
 // Normalization of texts by a tokenizer of another kind, or as it is done anyway.
-bool IsNotUncasedOrIsOne(const UnreadKey& key);
+bool IsZeroOrWordPiece(const UnreadKey& key);
 bool IsZeroOrMerges(const UnreadKey& key);
 
 }  // namespace kvant::arch

@@ -191,8 +191,8 @@ constexpr KeyRow kChangingRows[] = {
     {"adapter.", IsNeverIdle, "the file is an adapter of another model"},
     {"prism.", IsNeverIdle, "weights go with a signed Walsh-Hadamard transform of activations"},
     {"xielu.", IsNeverIdle, "feed-forwards have an activation of the file's choice"},
-    {"tokenizer.ggml.normalizer.lowercase", IsNotUncasedOrIsOne, "texts keep their capitals"},
-    {"tokenizer.ggml.normalizer.strip_accents", IsNotUncasedOrIsOne, "texts keep their accents"},
+    {"tokenizer.ggml.normalizer.lowercase", IsZeroOrWordPiece, "texts lose their capitals"},
+    {"tokenizer.ggml.normalizer.strip_accents", IsZeroOrWordPiece, "texts lose their accents"},
     {"tokenizer.ggml.normalizer.nfc", IsZeroOrMerges, "texts are normalized to NFC"},
 };
 
