@@ -1,5 +1,6 @@
 #include "engine/arch/embedding_head.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <variant>
@@ -8,6 +9,7 @@
 #include "base/result.h"
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/matmul.h"
+#include "engine/arch/hidden_activation.h"
 #include "engine/arch/norm.h"
 #include "engine/arch/sublayer_builder.h"
 #include "engine/graph/activations.h"
@@ -52,11 +54,16 @@ Status SeeBothSides(const Metadata& metadata, Stack& stack) {
                           std::holds_alternative<Experts>(sublayer.block) ||
                           std::holds_alternative<FfnAndExperts>(sublayer.block);
       auto* attention = std::get_if<Attention>(&sublayer.block);
+      if (auto* conv = std::get_if<ShortConv>(&sublayer.block)) {
+        conv->reach = Reach::kBothSides;
+        continue;
+      }
       if (attention != nullptr && attention->mask.kind != MaskKind::kSections) {
         attention->mask.kind = MaskKind::kAll;
       } else if (!is_ffn) {
         return MakeError(ErrorCode::kNotSupported,
-                         "{}: key {}: only layers with plain attention can see both sides",
+                         "{}: key {}: only plain attention and short convolutions can see both "
+                         "sides",
                          metadata.file().path(), metadata.Key("attention.causal"));
       }
     }
@@ -104,9 +111,15 @@ Status ReadEmbedding(const Metadata& metadata, ModelSpec& spec) {
   const bool is_decoder = spec.stacks.size() == 1 && !spec.encoder.has_value();
   if (is_decoder && causal.value_or(true)) embedding.classifier_pooling = Pooling::kLast;
   embedding.classifier_pooling = of_classifier.value_or(embedding.classifier_pooling);
+  KVANT_ASSIGN(
+      embedding.classifier_activation,
+      ReadHiddenActivation(metadata, embedding.classifier_activation, "classifier.hidden_act"));
   for (size_t i = 0; i < kDenseLayers; ++i) {
     KVANT_ASSIGN(embedding.dense_activations[i], ReadDense(metadata, kDense[i]));
   }
+  KVANT_ASSIGN(const int64_t longest,
+               metadata.CountOr("max_sequence_length", kContextMax, spec.context_train));
+  spec.context_train = std::min(spec.context_train, longest);
   const bool pools = embedding.pooling.value_or(Pooling::kNone) != Pooling::kNone;
   if (!is_decoder || (!pools && causal.value_or(true))) return {};
   KVANT_TRY(CheckCanEmbed(metadata, spec.stacks.front()));

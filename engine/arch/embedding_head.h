@@ -5,7 +5,9 @@
 //   logits = cls.output . norm(f(cls . pooled)), or cls . pooled in files without cls.output
 //
 // Keys: pooling_type, classifier.pooling_type, attention.causal, dense_2_activation and
-// dense_3_activation (a key of kvant's: "identity", where it is absent, or "tanh").
+// dense_3_activation (a key of kvant's: "identity", where it is absent, or "tanh"). Two more are
+// kvant's own: classifier.hidden_act names f where it is not the family's, and max_sequence_length
+// is the number of tokens that vectors are made of, at most, where it is less than the context.
 //
 // Tensors: dense_2, dense_3, cls, cls.norm, cls.output, each with an optional bias. Their shapes
 // say the sizes.

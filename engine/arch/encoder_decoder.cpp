@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "engine/arch/hidden_activation.h"
 #include "engine/arch/sublayers/cross_attention.h"
 
 namespace kvant::arch {
@@ -37,19 +38,6 @@ struct Common {
   cpu::Activation activation = cpu::Activation::kRelu;
   DistanceBuckets buckets = {};
 };
-
-Result<cpu::Activation> ReadActivation(const Metadata& metadata, cpu::Activation otherwise) {
-  constexpr const char* kKey = "hidden_act";
-  KVANT_ASSIGN(const auto name, metadata.file().GetString(metadata.Key(kKey)));
-  if (!name.has_value()) return otherwise;
-  if (*name == "relu") return cpu::Activation::kRelu;
-  if (*name == "gelu") return cpu::Activation::kGeluErf;
-  if (*name == "gelu_new" || *name == "gelu_pytorch_tanh") return cpu::Activation::kGeluTanh;
-  if (*name == "silu" || *name == "swish") return cpu::Activation::kSilu;
-  return MakeError(ErrorCode::kNotSupported,
-                   "{}: key {}: expected relu, gelu, gelu_new or silu, found \"{}\"",
-                   metadata.file().path(), metadata.Key(kKey), *name);
-}
 
 Result<StackSizes> ReadSizes(const Metadata& metadata, int64_t dim) {
   StackSizes sizes;
@@ -97,8 +85,9 @@ Result<Common> ReadCommon(const Metadata& metadata, const EncoderDecoderTraits& 
   common.gated = std::ranges::any_of(metadata.file().tensors(), [](const auto& tensor) {
     return tensor.name.ends_with(".ffn_gate.weight");
   });
-  KVANT_ASSIGN(common.activation, ReadActivation(metadata, common.gated ? traits.gated_activation
-                                                                        : traits.activation));
+  KVANT_ASSIGN(
+      common.activation,
+      ReadHiddenActivation(metadata, common.gated ? traits.gated_activation : traits.activation));
   if (!traits.distances) return common;
   KVANT_ASSIGN(common.buckets.buckets,
                metadata.Count("attention.relative_buckets_count", kBucketsMax));

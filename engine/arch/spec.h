@@ -64,6 +64,8 @@ struct Sublayer {
   std::optional<Norm> norm_after = {};   // of what the block adds to the stream
   float residual_scale = 1;              // multiplies what is added
   std::optional<Norm> norm_of_sum = {};  // of the stream, when it has been added
+  // In place of norm_after: the norm of what the block gives and the stream together.
+  std::optional<Norm> norm_with_stream = {};
 };
 
 // Says which stream the sublayers of a layer read.

@@ -112,8 +112,20 @@ Status SublayerBuilder::AddToStream(std::string_view name, std::vector<MatMulOpe
   // A product with a scale is added to the stream only after it has been multiplied.
   const bool scaled =
       std::ranges::any_of(operands, [](const MatMulOperand& one) { return one.scale != 1; });
-  if (scaled && target.store == cpu::Store::kAdd) target = NewTarget(name);
-  plan_.AddMatMul(RowSpace::kPass, Name(name), std::move(operands), in, target.value, target.store);
+  if (scaled && target.store == cpu::Store::kAdd && !sublayer_.norm_with_stream.has_value()) {
+    target = NewTarget(name);
+  }
+  if (!scaled || !sublayer_.norm_with_stream.has_value()) {
+    plan_.AddMatMul(RowSpace::kPass, Name(name), std::move(operands), in, target.value,
+                    target.store);
+    return EndResult(target);
+  }
+  const Target product = NewTarget(fmt::format("{}.scaled", name));
+  plan_.AddMatMul(RowSpace::kPass, Name(name), std::move(operands), in, product.value,
+                  product.store);
+  plan_.Add(RowSpace::kPass, graph::MakeAddNorm(plan_.kernels(), Name(fmt::format("{}.add", name)),
+                                                {.kind = NormKind::kNone}, place_.dim, 1,
+                                                product.value, target.value));
   return EndResult(target);
 }
 
@@ -125,6 +137,14 @@ SublayerBuilder SublayerBuilder::Part(const Sublayer& part, const Target& target
 }
 
 SublayerBuilder::Target SublayerBuilder::BeginResult(std::string_view name) {
+  if (sublayer_.norm_with_stream.has_value()) {
+    const Target target = NewTarget(name);
+    plan_.Add(RowSpace::kPass,
+              graph::MakeNorm(plan_.kernels(), Name(fmt::format("{}.stream", name)),
+                              {.kind = NormKind::kNone}, place_.stream,
+                              {.floats = target.value, .cols = place_.dim}));
+    return {target.value, cpu::Store::kAdd};
+  }
   if (!sublayer_.norm_after.has_value() && sublayer_.residual_scale == 1) {
     return {place_.stream, place_.store};
   }
@@ -139,9 +159,11 @@ Status SublayerBuilder::EndResult(const Target& target) {
   if (target.value == place_.stream) return {};
   graph::Norm norm = {.kind = NormKind::kNone};
   std::string norm_name = plan_.plan().values()[static_cast<size_t>(target.value)].name + ".add";
-  if (sublayer_.norm_after.has_value()) {
-    norm_name = Name(sublayer_.norm_after->tensor);
-    KVANT_ASSIGN(norm, ReadNorm(plan_, *sublayer_.norm_after, place_.prefix, place_.dim));
+  const std::optional<Norm>& after =
+      sublayer_.norm_with_stream.has_value() ? sublayer_.norm_with_stream : sublayer_.norm_after;
+  if (after.has_value()) {
+    norm_name = Name(after->tensor);
+    KVANT_ASSIGN(norm, ReadNorm(plan_, *after, place_.prefix, place_.dim));
   }
   if (place_.store == cpu::Store::kSet) {
     plan_.Add(RowSpace::kPass,

@@ -17,6 +17,7 @@
 #include "engine/convert/translator_vocabulary.h"
 #include "engine/convert/vocabulary.h"
 #include "engine/convert/weights.h"
+#include "engine/convert/yes_no_scores.h"
 #include "formats/gguf_writer.h"
 #include "formats/safetensors.h"
 
@@ -123,6 +124,7 @@ Result<Vocabularies> ReadVocabularies(const FolderConfig& config, const HfFamily
                                         .order = OrderOf(family),
                                         .languages = family.languages.names,
                                         .has_speech_tokens = family.has_speech_tokens,
+                                        .unigram_of_json = family.is_encoder,
                                         .tokenizer = has_stand_in ? tokenizer->second : nullptr}));
   return out;
 }
@@ -140,6 +142,37 @@ Status AddMetadata(const FolderConfig& config, const HfFamily& family, const HfS
   if (family.has_speech_tokens) KVANT_TRY(AddSpeechSettings(config, shape.vocab, parameters));
   const bool has_encoder = shape.decoder.layers > 0;
   return has_encoder ? AddSearchSettings(config, shape.vocab, parameters) : Status();
+}
+
+// Adapters of tasks, which jina-embeddings-v3 keeps beside its weights.
+Status RefuseAdapters(const formats::SafetensorsModel& model) {
+  constexpr std::string_view kApart = ".parametrizations.";
+  for (const formats::SafetensorsTensor& tensor : model.tensors()) {
+    if (tensor.name.find(kApart) == std::string::npos) continue;
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: tensor \"{}\" has adapters of several tasks beside it; expected a model "
+                     "that one of them was merged into",
+                     model.FileOf(tensor), tensor.name);
+  }
+  return {};
+}
+
+// What makes vectors or scores of a model's rows. Whoever writes texts has nothing of it.
+Status AddEmbedding(const FolderConfig& config, const HfFamily& family, const HfShape& shape,
+                    const Vocabulary& vocabulary, const formats::SafetensorsModel& model,
+                    Parameters& parameters) {
+  if (shape.labels == 0 && AsksYesOrNo(config.folder, family)) {
+    return AddYesNoScores(config.folder, vocabulary, model, shape, parameters);
+  }
+  if (!config.modules) return {};
+  const bool keeps_capitals = !vocabulary.lower_case.value_or(false);
+  if (config.modules->lower_case && keeps_capitals) {
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: sentence_bert_config.json: do_lower_case: true is not supported for a "
+                     "tokenizer that keeps capitals",
+                     config.folder);
+  }
+  return config.modules->AddTo(shape, config.folder, parameters);
 }
 
 Status WriteTensors(const std::vector<OutputTensor>& tensors, const ConvertOptions& options,
@@ -170,13 +203,15 @@ Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::strin
   if (IsCTranslate2Folder(folder)) {
     KVANT_ASSIGN(other, CTranslate2Folder::Open(folder));
   }
-  KVANT_ASSIGN(const FolderConfig config,
+  KVANT_ASSIGN(FolderConfig config,
                other ? Result<FolderConfig>(other->config()) : FolderConfig::Read(folder));
   KVANT_ASSIGN(const HfFamily* family, FindHfFamily(config.model));
   KVANT_ASSIGN(const Quantization quantization, ReadQuantization(folder, config.model, *family));
   KVANT_ASSIGN(const HfShape shape, ReadHfShape(*family, config.model));
   KVANT_ASSIGN(const auto model,
                other ? other->Tensors() : formats::SafetensorsModel::OpenFolder(folder));
+  KVANT_TRY(RefuseAdapters(model));
+  config.makes_vectors = family->is_encoder || shape.labels > 0 || config.modules.has_value();
   const OutputType* type =
       options.type.empty() ? NaturalOutputType(model, quantization) : wanted_type;
 
@@ -192,6 +227,7 @@ Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::strin
                         .tensors = {}};
   KVANT_ASSIGN(const Vocabularies vocabularies, ReadVocabularies(config, *family, shape));
   KVANT_TRY(AddMetadata(config, *family, shape, vocabularies, parameters));
+  KVANT_TRY(AddEmbedding(config, *family, shape, vocabularies.model(), model, parameters));
   if (other) {
     KVANT_TRY(other->CheckTokens(vocabularies.model(), vocabularies.target()));
     KVANT_TRY(other->PlacePositions(parameters.tensors));

@@ -25,17 +25,19 @@ constexpr size_t kTemplateBytesMax = size_t{16} << 20;
 struct SpecialKind {
   std::string_view name;
   std::string_view gguf_name;
-  std::optional<int32_t> Vocabulary::*own;  // what the vocabulary's own files say; may be null
+  std::optional<int32_t> Vocabulary::*own;  // what the vocabulary's own files say
+  // Whether the vocabulary says that texts have the token around them.
+  std::optional<bool> Vocabulary::*added = nullptr;
 };
 
 constexpr SpecialKind kKinds[] = {
-    {"bos", "bos_token_id", &Vocabulary::bos},
-    {"eos", "eos_token_id", &Vocabulary::eos},
+    {"bos", "bos_token_id", &Vocabulary::bos, &Vocabulary::add_bos},
+    {"eos", "eos_token_id", &Vocabulary::eos, &Vocabulary::add_eos},
     {"unk", "unknown_token_id", &Vocabulary::unk},
-    {"sep", "seperator_token_id", nullptr},  // spelt so in GGUF
+    {"sep", "seperator_token_id", &Vocabulary::sep},  // spelt so in GGUF
     {"pad", "padding_token_id", &Vocabulary::pad},
-    {"cls", "cls_token_id", nullptr},
-    {"mask", "mask_token_id", nullptr},
+    {"cls", "cls_token_id", &Vocabulary::cls},
+    {"mask", "mask_token_id", &Vocabulary::mask},
 };
 
 // Tokens that end a turn or a message have keys of their own besides eos. Readers also know the
@@ -84,9 +86,10 @@ Result<std::vector<int32_t>> TokenIds(const JsonObject& object, const std::strin
 Result<std::optional<int32_t>> FindSpecial(const SpecialKind& kind, const FolderConfig& config,
                                            const Vocabulary& vocabulary) {
   // Folders of RWKV have the ids of other tokenizers in their settings.
-  if (vocabulary.model == kRwkvKind) {
-    return kind.own == nullptr ? std::optional<int32_t>() : vocabulary.*kind.own;
-  }
+  if (vocabulary.model == kRwkvKind) return vocabulary.*kind.own;
+  // A vector depends on the tokens around its text, whatever other files call end and beginning.
+  const bool around = kind.added != nullptr && (vocabulary.*kind.added).value_or(false);
+  if (config.makes_vectors && around) return vocabulary.*kind.own;
   const std::string text_key = fmt::format("{}_token", kind.name);
   for (const JsonObject* object : {&config.tokenizer, &config.special_tokens}) {
     const std::string text = TokenText(*object, text_key);
@@ -98,7 +101,7 @@ Result<std::optional<int32_t>> FindSpecial(const SpecialKind& kind, const Folder
     KVANT_ASSIGN(const std::vector<int32_t> ids, TokenIds(*object, id_key, vocabulary));
     if (!ids.empty()) return std::optional<int32_t>(ids.front());
   }
-  return kind.own == nullptr ? std::optional<int32_t>() : vocabulary.*kind.own;
+  return vocabulary.*kind.own;
 }
 
 // Whether a special token is added to every text: the tokenizer's settings, or what the template of
@@ -231,6 +234,7 @@ Result<FolderConfig> FolderConfig::Read(const std::string& folder) {
   KVANT_ASSIGN(FolderConfig config, ReadWithoutModel(folder));
   KVANT_ASSIGN(config.model, JsonObject::Read(PathIn(folder, "config.json")));
   KVANT_ASSIGN(config.model, WithTextModel(std::move(config.model)));
+  KVANT_ASSIGN(config.modules, EmbeddingModules::Read(folder));
   return config;
 }
 
@@ -254,7 +258,11 @@ Status AddSpecialTokens(const FolderConfig& config, const Vocabulary& vocabulary
   }
   KVANT_TRY(AddOtherEnds(config, vocabulary, eos, writer));
   KVANT_TRY(AddFlag("bos", config, vocabulary.add_bos, bos && bos == vocabulary.bos, writer));
-  return AddFlag("eos", config, vocabulary.add_eos, eos && eos == vocabulary.eos, writer);
+  KVANT_TRY(AddFlag("eos", config, vocabulary.add_eos, eos && eos == vocabulary.eos, writer));
+  if (config.makes_vectors && vocabulary.add_sep) {
+    writer.AddBool(GgufKey("add_sep_token"), *vocabulary.add_sep);
+  }
+  return {};
 }
 
 Status AddChatTemplates(const FolderConfig& config, GgufWriter& writer) {

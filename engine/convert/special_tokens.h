@@ -7,9 +7,11 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
+#include "engine/convert/embedding_modules.h"
 #include "engine/convert/vocabulary.h"
 #include "formats/gguf_writer.h"
 #include "formats/json_object.h"
@@ -27,6 +29,8 @@ struct FolderConfig {
   JsonObject special_tokens;
   // The contents of files that are read as if the folder had them, by their names.
   std::map<std::string, std::shared_ptr<const formats::Json>, std::less<>> stand_ins = {};
+  std::optional<EmbeddingModules> modules = {};  // of sentence-transformers
+  bool makes_vectors = false;                    // or scores: the model is no writer of texts
 
   static Result<FolderConfig> Read(const std::string& folder);
   // A folder that need not have a config.json; `model` is empty.

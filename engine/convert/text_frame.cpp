@@ -33,6 +33,23 @@ std::optional<int32_t> TemplateToken(const Json& part, const Vocabulary& vocabul
   return vocabulary.Find(JsonText(*special, "id"));
 }
 
+// Whether two texts have two special tokens between them; nothing where the step does not say it.
+std::optional<bool> HasTwoBetween(const Json& frame) {
+  const std::string type = JsonText(frame, "type");
+  if (type == "RobertaProcessing") return true;
+  if (type == "BertProcessing") return false;
+  const auto pair = frame.find("pair");
+  if (pair == frame.end() || !pair->is_array()) return std::nullopt;
+  int tokens = 0;
+  int texts = 0;
+  for (const Json& part : *pair) {
+    if (!part.is_object()) return std::nullopt;
+    if (part.contains("Sequence")) ++texts;
+    if (part.contains("SpecialToken") && texts == 1) ++tokens;
+  }
+  return texts == 2 ? std::optional(tokens == 2) : std::nullopt;
+}
+
 // ["<s>", 0]: a token and its id.
 std::optional<int32_t> NamedToken(const Json& step, const char* key, const Vocabulary& vocabulary) {
   const auto token = step.find(key);
@@ -44,8 +61,8 @@ std::optional<int32_t> NamedToken(const Json& step, const char* key, const Vocab
 
 }  // namespace
 
-void ReadTextFrame(const TokenizerJson& tokenizer, Vocabulary& vocabulary) {
-  const Json* processor = tokenizer.root.Find("post_processor");
+void ReadTextFrame(const formats::JsonObject& tokenizer, Vocabulary& vocabulary) {
+  const Json* processor = tokenizer.Find("post_processor");
   vocabulary.add_bos = vocabulary.add_eos = false;
   if (processor == nullptr) return;
   const Json* frame = FindFrame(*processor);
@@ -68,6 +85,7 @@ void ReadTextFrame(const TokenizerJson& tokenizer, Vocabulary& vocabulary) {
     vocabulary.eos = last;
     vocabulary.add_eos = true;
   }
+  if (first && last) vocabulary.add_sep = HasTwoBetween(*frame);
 }
 
 }  // namespace kvant::convert

@@ -3,13 +3,13 @@
 // pure.
 #pragma once
 
-#include "engine/convert/tokenizer_json.h"
 #include "engine/convert/vocabulary.h"
+#include "formats/json_object.h"
 
 namespace kvant::convert {
 
 // Sets bos and eos of the vocabulary where they stand around texts, and in any case whether they
-// do.
-void ReadTextFrame(const TokenizerJson& tokenizer, Vocabulary& vocabulary);
+// do; and whether two texts have two separators between them, where the step says it.
+void ReadTextFrame(const formats::JsonObject& tokenizer, Vocabulary& vocabulary);
 
 }  // namespace kvant::convert

@@ -13,7 +13,9 @@
 #include "engine/convert/space_handling.h"
 #include "engine/convert/speech_vocabulary.h"
 #include "engine/convert/text_frame.h"
+#include "engine/convert/unigram_json.h"
 #include "engine/convert/unigram_vocabulary.h"
+#include "engine/convert/wordpiece_vocabulary.h"
 #include "engine/tokenizer/kinds.h"
 #include "engine/tokenizer/token_flags.h"
 #include "engine/tokenizer/vocabulary_keys.h"
@@ -208,6 +210,8 @@ void Vocabulary::AddTo(formats::GgufWriter& writer, std::string_view prefix) con
     writer.AddBool(key("remove_extra_whitespaces"), *remove_extra_whitespaces);
   }
   if (!charsmap.empty()) writer.AddU8s(key("precompiled_charsmap"), charsmap);
+  if (lower_case) writer.AddBool(key("normalizer.lowercase"), *lower_case);
+  if (strip_accents) writer.AddBool(key("normalizer.strip_accents"), *strip_accents);
   if (model != kMarianKind && prefix == kVocabularyPrefix) AddFlagsTo(writer);
 }
 
@@ -234,7 +238,7 @@ Result<Vocabulary> ByteLevelVocabulary(const TokenizerJson& tokenizer, int64_t v
     // stands for it in byte-level vocabularies.
     vocabulary.merges.push_back(Replaced(left, " ", "Ġ") + " " + Replaced(right, " ", "Ġ"));
   }
-  ReadTextFrame(tokenizer, vocabulary);
+  ReadTextFrame(tokenizer.root, vocabulary);
   return vocabulary;
 }
 
@@ -242,7 +246,7 @@ Result<Vocabulary> SentencePieceVocabulary(const TokenizerJson& tokenizer, int64
   KVANT_ASSIGN(const SpaceHandling spaces, ReadSpaceHandling(tokenizer));
   Vocabulary vocabulary = RankedVocabulary(tokenizer, vocab_size);
   vocabulary.add_space_prefix = spaces.adds_prefix;
-  ReadTextFrame(tokenizer, vocabulary);
+  ReadTextFrame(tokenizer.root, vocabulary);
   return vocabulary;
 }
 
@@ -316,7 +320,7 @@ Result<Vocabulary> Gemma4Vocabulary(const TokenizerJson& tokenizer, int64_t voca
   for (const auto& [left, right] : tokenizer.merges) {
     vocabulary.merges.push_back(left + " " + right);
   }
-  ReadTextFrame(tokenizer, vocabulary);
+  ReadTextFrame(tokenizer.root, vocabulary);
   vocabulary.add_bos = true;
   return vocabulary;
 }
@@ -369,14 +373,23 @@ Result<Vocabulary> ReadPiecesFile(const std::string& path, const JsonObject& tok
 struct JsonVocabulary {
   std::optional<TokenizerJson> tokenizer;
   std::vector<AddedToken> added;
+  std::optional<Vocabulary> whole;  // of a kind that needs no other file
 };
 
 Result<JsonVocabulary> ReadJsonVocabulary(const std::string& path, const std::string& pieces_path,
-                                          int64_t vocab_size) {
+                                          int64_t vocab_size, const VocabularyOptions& options) {
   JsonVocabulary json;
   if (!Exists(path)) return json;
   KVANT_ASSIGN(JsonObject root, JsonObject::Read(path));
   KVANT_ASSIGN(const std::string type, TokenizerJson::ModelType(root));
+  if (type == "WordPiece") {
+    KVANT_ASSIGN(json.whole, WordPieceVocabulary(root, vocab_size));
+    return json;
+  }
+  if (type == "Unigram" && options.unigram_of_json) {
+    KVANT_ASSIGN(json.whole, UnigramJsonVocabulary(root, vocab_size));
+    return json;
+  }
   if (type != "Unigram") {
     KVANT_ASSIGN(json.tokenizer, TokenizerJson::FromObject(std::move(root), vocab_size));
     json.added = json.tokenizer->added;
@@ -423,8 +436,8 @@ Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& t
   const std::string rwkv_path = PathIn(folder, kRwkvVocabularyFile);
   if (Exists(rwkv_path)) return ReadRwkvVocabulary(rwkv_path, vocab_size);
   const std::string pieces_path = FindSentencePieceFile(folder);
-  KVANT_ASSIGN(JsonVocabulary json,
-               ReadJsonVocabulary(PathIn(folder, "tokenizer.json"), pieces_path, vocab_size));
+  KVANT_ASSIGN(JsonVocabulary json, ReadJsonVocabulary(PathIn(folder, "tokenizer.json"),
+                                                       pieces_path, vocab_size, options));
   if (options.tokenizer != nullptr && !json.tokenizer) {
     const std::string text =
         options.tokenizer->dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -435,7 +448,10 @@ Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& t
     KVANT_ASSIGN(json.tokenizer, ReadVocabularyAndMerges(folder, vocab_size));
   }
   Vocabulary vocabulary;
-  if (json.tokenizer && options.kind == kGemma4Kind) {
+  const std::string words_path = PathIn(folder, kWordPieceFile);
+  if (json.whole) {
+    vocabulary = std::move(*json.whole);
+  } else if (json.tokenizer && options.kind == kGemma4Kind) {
     KVANT_ASSIGN(vocabulary, Gemma4Vocabulary(*json.tokenizer, vocab_size));
   } else if (json.tokenizer && !json.tokenizer->is_sentencepiece()) {
     KVANT_ASSIGN(vocabulary, ByteLevelVocabulary(*json.tokenizer, vocab_size));
@@ -449,12 +465,14 @@ Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& t
     for (const AddedToken& token : json.added) PlaceAddedToken(token, vocabulary);
   } else if (json.tokenizer) {
     KVANT_ASSIGN(vocabulary, SentencePieceVocabulary(*json.tokenizer, vocab_size));
+  } else if (Exists(words_path)) {
+    KVANT_ASSIGN(vocabulary, WordPieceVocabulary(words_path, tokenizer_config, vocab_size));
   } else {
     return MakeError(ErrorCode::kIo,
                      "{}: no vocabulary: expected tokenizer.json or tokenizer.model", folder);
   }
   KVANT_TRY(PlaceDecoderTokens(tokenizer_config, vocabulary));
-  SettleNormalizedTokens(json.tokenizer, vocabulary);
+  if (vocabulary.model != kWordPieceKind) SettleNormalizedTokens(json.tokenizer, vocabulary);
   // A unigram vocabulary says itself what it does to spaces.
   KVANT_ASSIGN(const auto prefix, tokenizer_config.Bool("add_prefix_space"));
   const bool overrides = prefix && vocabulary.add_space_prefix && vocabulary.model != kUnigramKind;

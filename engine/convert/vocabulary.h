@@ -42,10 +42,14 @@ struct Vocabulary {
   std::map<int64_t, AddedTokenFlags> flags;
   bool normalizer_spells_spaces = false;  // engine/tokenizer/token_flags.h
 
+  // How a WordPiece vocabulary normalizes texts.
+  std::optional<bool> lower_case, strip_accents;
+
   // The special tokens that the vocabulary's own files name; other files may know better.
-  std::optional<int32_t> bos, eos, unk, pad;
-  // Whether bos is put in front of every text and eos behind it.
-  std::optional<bool> add_bos, add_eos;
+  std::optional<int32_t> bos, eos, unk, pad, cls, sep, mask;
+  // Whether bos is put in front of every text and eos behind it, and whether two texts have one
+  // more separator between them.
+  std::optional<bool> add_bos, add_eos, add_sep;
 
   std::optional<int32_t> Find(std::string_view text) const;
   // `prefix` is where the keys stand: engine/tokenizer/vocabulary_keys.h.
@@ -73,6 +77,7 @@ struct VocabularyOptions {
   PieceOrder order = PieceOrder::kOwn;               // of unigram vocabularies
   std::span<const std::string_view> languages = {};  // tokens behind the pieces, for kFairseq
   bool has_speech_tokens = false;                    // engine/convert/speech_vocabulary.h
+  bool unigram_of_json = false;                      // engine/convert/unigram_json.h
   // A tokenizer.json for a folder that has none; may be null.
   std::shared_ptr<const formats::Json> tokenizer = nullptr;
 };

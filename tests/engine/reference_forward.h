@@ -176,6 +176,10 @@ class ReferenceForward {
       if (sublayer.norm_after.has_value()) {
         out[t] = weights_.Norm(prefix, *sublayer.norm_after, out[t]);
       }
+      if (sublayer.norm_with_stream.has_value()) {
+        for (size_t i = 0; i < out[t].size(); ++i) out[t][i] += stream[t][i];
+        out[t] = weights_.Norm(prefix, *sublayer.norm_with_stream, out[t]);
+      }
       const bool to_streams = !spec_.stacks.empty() && spec_.stacks.front().streams.has_value() &&
                               std::holds_alternative<arch::LayerInput>(sublayer.block);
       if (to_streams) AddToOtherStreams(out[t], weights_.Kept("streams")[t]);

@@ -5,6 +5,8 @@
 #include "cpu/kernels/activation.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
+#include "engine/arch/hf/hf_bert.h"
+#include "engine/arch/hidden_activation.h"
 #include "engine/arch/text_encoder.h"
 
 namespace kvant::arch::bert {
@@ -19,7 +21,8 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   stack.input.token_types = "token_types";
   stack.input.norm = Norm{NormKind::kLayer, "token_embd_norm", stack.final_norm.epsilon};
   KVANT_ASSIGN(const auto attentions, ReadBothSided(metadata, stack));
-  KVANT_ASSIGN(const auto ffns, ReadPlainFfns(metadata, stack, cpu::Activation::kGeluErf));
+  KVANT_ASSIGN(const auto activation, ReadHiddenActivation(metadata, cpu::Activation::kGeluErf));
+  KVANT_ASSIGN(const auto ffns, ReadPlainFfns(metadata, stack, activation));
   FillLayersNormedAfter(stack, attentions, AsBlocks(ffns));
   return model;
 }
@@ -30,6 +33,6 @@ extern const Family kFamily;
 const Family kFamily = {.name = kName,
                         .models = "BERT, MiniLM, bge, e5, gte, RoBERTa, XLM-RoBERTa, DistilBERT",
                         .read = Read,
-                        .hf = {}};
+                        .hf = HfBertFamilies()};
 
 }  // namespace kvant::arch::bert

@@ -69,16 +69,38 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
-constexpr HfFamily kHf[] = {{
-    .classes = kClasses,
-    .arch = kName,
-    .activation = kSiluActivation,
-    .epsilon = {.key = "norm_eps"},
-    .finish_shape = FinishShape,
-    .rope_base = kRopeBase,
-    .tensors = kTensors,
-    .add_parameters = AddParameters,
-}};
+// Folders of models that make vectors have no output, and may see both sides.
+constexpr auto kInnerTensors =
+    Join(HfEmbedding("model.embed_tokens.weight"),
+         HfNorm("model.embedding_norm.weight", "token_embd_norm.weight"),
+         HfNorm("model.layers.{}.operator_norm.weight", "blk.{}.attn_norm.weight"),
+         InAttentionLayers(kHfSeparateQkv), InAttentionLayers(kHfQueryKeyLayerNorms),
+         InAttentionLayers(kHfAttentionOut), InOtherLayers(kHfShortConv),
+         HfNorm("model.layers.{}.ffn_norm.weight", "blk.{}.ffn_norm.weight"), kHfFeedForward);
+constexpr std::string_view kInnerClasses[] = {"Lfm2Model"};
+constexpr std::string_view kBothSidedClasses[] = {"Lfm2BidirectionalModel"};
+
+Status AddBothSided(const JsonObject& config, const HfShape& shape, Parameters& out) {
+  out.writer->AddBool(out.Key("attention.causal"), false);
+  return AddParameters(config, shape, out);
+}
+
+constexpr HfFamily Row(std::span<const std::string_view> classes, std::span<const HfTensor> tensors,
+                       Status (*add_parameters)(const JsonObject&, const HfShape&, Parameters&)) {
+  return {.classes = classes,
+          .arch = kName,
+          .activation = kSiluActivation,
+          .epsilon = {.key = "norm_eps"},
+          .finish_shape = FinishShape,
+          .optional_prefix = "model.",
+          .rope_base = kRopeBase,
+          .tensors = tensors,
+          .add_parameters = add_parameters};
+}
+
+constexpr HfFamily kHf[] = {Row(kClasses, kTensors, AddParameters),
+                            Row(kInnerClasses, kInnerTensors, AddParameters),
+                            Row(kBothSidedClasses, kInnerTensors, AddBothSided)};
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
+#include "engine/arch/hf/hf_encoder.h"
 #include "engine/arch/hf/hf_settings.h"
 #include "engine/arch/hf/hf_tensors.h"
 #include "engine/arch/hf/rope_scaling.h"
@@ -55,7 +56,54 @@ constexpr auto kExpertTensors =
     WithPairsInterleaved(Join(kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv, kHfAttentionOutput,
                               kHfNormBeforeFfn, kMixtralExperts));
 
-constexpr HfFamily kHf[] = {{
+// Folders of models that make vectors or scores have no output.
+constexpr auto kInnerTensors =
+    WithPairsInterleaved(Join(kHfInnerEnds, kHfNormBeforeAttention, kHfSeparateQkv,
+                              kHfAttentionOutput, kHfNormBeforeFfn, kHfSeparateGateUp, kHfDown));
+constexpr auto kScoreTensors = Join(kInnerTensors, kHfScores);
+constexpr std::string_view kInnerClasses[] = {"LlamaModel", "MistralModel"};
+constexpr std::string_view kBothSidedClasses[] = {"LlamaBidirectionalModel"};
+constexpr std::string_view kScoreClasses[] = {"LlamaForSequenceClassification",
+                                              "MistralForSequenceClassification"};
+
+Status AddBothSided(const JsonObject& config, const HfShape& shape, Parameters& out) {
+  out.writer->AddBool(out.Key("attention.causal"), false);
+  return AddParameters(config, shape, out);
+}
+
+Status AddInner(const JsonObject& config, const HfShape& shape, Parameters& out) {
+  KVANT_ASSIGN(const auto causal, config.Bool("is_causal"));
+  return causal.value_or(true) ? AddParameters(config, shape, out)
+                               : AddBothSided(config, shape, out);
+}
+
+Status AddScoreParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
+  KVANT_TRY(AddParameters(config, shape, out));
+  return AddHfLabels(config, out);
+}
+
+constexpr HfFamily InnerRow(std::span<const std::string_view> classes,
+                            Status (*add_parameters)(const JsonObject&, const HfShape&,
+                                                     Parameters&)) {
+  return {.classes = classes,
+          .arch = kName,
+          .activation = kSiluActivation,
+          .optional_prefix = "model.",
+          .tensors = kInnerTensors,
+          .add_parameters = add_parameters};
+}
+
+constexpr HfFamily RowOfScores() {
+  HfFamily row = InnerRow(kScoreClasses, AddScoreParameters);
+  row.tensors = kScoreTensors;
+  row.finish_shape = ReadHfLabels;
+  return row;
+}
+
+constexpr HfFamily kHf[] = {InnerRow(kInnerClasses, AddInner),
+                            InnerRow(kBothSidedClasses, AddBothSided),
+                            RowOfScores(),
+                            {
                                 .classes = kClasses,
                                 .arch = kName,
                                 .activation = kSiluActivation,

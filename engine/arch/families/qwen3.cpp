@@ -5,6 +5,7 @@
 #include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
+#include "engine/arch/hf/hf_encoder.h"
 #include "engine/arch/hf/hf_settings.h"
 #include "engine/arch/hf/hf_tensors.h"
 #include "engine/arch/hf/rope_scaling.h"
@@ -37,17 +38,43 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
-constexpr HfFamily kHf[] = {{
-    .classes = kClasses,
-    .arch = kName,
-    .activation = kSiluActivation,
-    .tensors = kTensors,
-    .add_parameters = AddParameters,
-}};
+// Folders of models that make vectors or scores have no output.
+constexpr auto kInnerTensors =
+    Join(kHfInnerEnds, kHfNormBeforeAttention, kHfSeparateQkv, kHfHeadNorms, kHfAttentionOutput,
+         kHfNormBeforeFfn, kHfSeparateGateUp, kHfDown);
+constexpr auto kScoreTensors = Join(kInnerTensors, kHfScores);
+constexpr std::string_view kInnerClasses[] = {"Qwen3Model"};
+constexpr std::string_view kScoreClasses[] = {"Qwen3ForSequenceClassification"};
+
+Status AddScoreParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
+  KVANT_TRY(AddParameters(config, shape, out));
+  return AddHfLabels(config, out);
+}
+
+constexpr HfFamily Row(std::span<const std::string_view> classes,
+                       std::span<const HfTensor> tensors) {
+  return {.classes = classes,
+          .arch = kName,
+          .activation = kSiluActivation,
+          .optional_prefix = "model.",
+          .tensors = tensors,
+          .add_parameters = AddParameters};
+}
+
+constexpr HfFamily RowOfScores() {
+  HfFamily row = Row(kScoreClasses, kScoreTensors);
+  row.finish_shape = ReadHfLabels;
+  row.add_parameters = AddScoreParameters;
+  return row;
+}
+
+constexpr HfFamily kHf[] = {Row(kClasses, kTensors), Row(kInnerClasses, kInnerTensors),
+                            RowOfScores()};
 
 }  // namespace
 
 extern const Family kFamily;
-const Family kFamily = {.name = kName, .models = "Qwen 3", .read = Read, .hf = kHf};
+const Family kFamily = {
+    .name = kName, .models = "Qwen 3, Qwen3-Embedding and -Reranker", .read = Read, .hf = kHf};
 
 }  // namespace kvant::arch::qwen3

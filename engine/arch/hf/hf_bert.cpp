@@ -98,7 +98,8 @@ constexpr HfFamily Row(std::span<const std::string_view> classes, std::string_vi
           .rope_base = 0,
           .tensors = tensors,
           .add_parameters = AddBert,
-          .left_out = kHfTrainingHeads};
+          .left_out = kHfTrainingHeads,
+          .is_encoder = true};
 }
 
 constexpr HfFamily RowOfScores(std::span<const std::string_view> classes,

@@ -16,8 +16,7 @@ struct KindOfClass {
   std::string_view meaning;
 };
 constexpr std::string_view kOfTexts =
-    "it is an encoder as BERT, which gives embeddings or labels of texts; T5's is the only encoder "
-    "of texts here";
+    "it is an encoder as BERT, of another architecture than those here or with another head";
 constexpr std::string_view kOfImages = "it reads images, and no model here does";
 constexpr std::string_view kOfSound =
     "it reads sound, and of those models Whisper is the only one here";

@@ -81,6 +81,14 @@ inline constexpr auto kHfRobertaClassifier =
          HfWithBias("classifier.out_proj.weight", "classifier.out_proj.bias", "cls.output.weight",
                     "cls.output.bias", Extent::kLabels, Extent::kDim));
 
+// The ends of decoders that make vectors or scores, and the matrix that makes scores of the last
+// row.
+inline constexpr auto kHfInnerEnds = Join(HfEmbedding("model.embed_tokens.weight"),
+                                          HfNorm("model.norm.weight", "output_norm.weight"));
+inline constexpr auto kHfScores = std::array{
+    HfMatrix("score.weight", "cls.output.weight", Extent::kLabels, Extent::kDim),
+};
+
 // What an encoder's classes were trained with besides: the pooler, and heads that guess words and
 // whether two texts follow each other.
 inline constexpr std::string_view kHfTrainingHeads[] = {

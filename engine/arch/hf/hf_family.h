@@ -154,7 +154,11 @@ struct HfFamily {
   // Beginnings of the names of tensors that no vector and no score is made of: heads that the
   // class was trained with. They are left out.
   std::span<const std::string_view> left_out = {};
-  // Ids of a unigram vocabulary are in fairseq's order, though there are no languages.
+  // Whether the class is an encoder of texts, whose rows become vectors or scores. A unigram
+  // vocabulary of such a class is taken from tokenizer.json where the folder has one.
+  bool is_encoder = false;
+  // Whether ids of the pieces in SentencePiece's file are in fairseq's order, though there are no
+  // languages.
   bool fairseq_ids = false;
 };
 

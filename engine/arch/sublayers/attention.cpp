@@ -74,6 +74,9 @@ Status AddHeadNorms(const Attention& attention, const graph::AttentionShape& sha
     const std::string name = builder.Name(tensor);
     KVANT_ASSIGN(norm.weight,
                  plan.Vectors(name + ".weight", heads * attention.k_dim / pieces, pieces));
+    if (attention.head_norm_kind == NormKind::kLayer && !per_head) {
+      KVANT_ASSIGN(norm.bias, plan.OptionalVector(name + ".bias", heads * attention.k_dim));
+    }
     plan.Add(RowSpace::kPass,
              graph::MakeNormPieces(plan.kernels(), name, std::move(norm), first, pieces, qkv));
     return {};

@@ -9,7 +9,8 @@
 // value.
 //
 // Tensors: attn_q, attn_k and attn_v, or attn_qkv with their rows one below the other; attn_output;
-// each with an optional bias; attn_q_norm and attn_k_norm, by HeadNormWeights; attn_sinks, [heads].
+// each with an optional bias; attn_q_norm and attn_k_norm, by HeadNormWeights, layer norms over all
+// heads with an optional bias; attn_sinks, [heads].
 // It keeps keys and values of every position in one cache layer, or it has queries alone and reads
 // what the attention of another layer keeps.
 #pragma once

@@ -394,6 +394,11 @@ Status Experts::AddNodes(SublayerBuilder& builder) const {
   plan.Add(RowSpace::kPass,
            graph::MakeSumExperts(builder.Name("sum_experts"), rows, products, shared_product,
                                  builder.dim(), target.value, target.store));
+  const std::string bias_name = builder.Name("ffn_exps.bias");
+  KVANT_ASSIGN(auto bias, plan.OptionalVector(bias_name, builder.dim()));
+  if (!bias.empty()) {
+    plan.Add(RowSpace::kPass, graph::MakeAddVector(bias_name, std::move(bias), target.value));
+  }
   return builder.EndResult(target);
 }
 

@@ -23,6 +23,7 @@ Status ShortConv::AddNodes(SublayerBuilder& builder) const {
                ReadConvWeights(builder.plan(), builder.Name("shortconv.conv"), taps, dim));
   conv.first = 2 * dim;
   conv.gate = dim;
+  if (reach == Reach::kBothSides) conv.ahead = taps - 1 - (taps - 1) / 2;
 
   KVANT_ASSIGN(const Activations normed, builder.AddInput("shortconv.normed", in_operands));
   const std::string in_name = builder.Name("shortconv.in_proj");

@@ -137,11 +137,12 @@ class CausalConvNode final : public Node {
 
   size_t RowBytes() const { return static_cast<size_t>(conv_.cols) * sizeof(float); }
 
-  // The inputs of row `row` of the part, which may lie before it.
+  // The inputs of row `row` of the part, which may lie before or behind it.
   const float* Input(const PassContext& pass, const PartStates& part, int64_t row,
                      int64_t col) const {
-    if (row >= 0) return pass.FloatRow(in_, part.first_row + row) + conv_.first + col;
-    if (part.before == nullptr) return kZeroRow.data();
+    const bool within = row >= 0 && row < part.rows;
+    if (within) return pass.FloatRow(in_, part.first_row + row) + conv_.first + col;
+    if (part.before == nullptr || row >= 0) return kZeroRow.data();
     return part.before + (conv_.taps - 1 + row) * conv_.cols + col;
   }
 
@@ -150,7 +151,7 @@ class CausalConvNode final : public Node {
     std::array<const float*, kConvTapsMax> rows;
     for (int64_t tap = 0; tap < conv_.taps; ++tap) {
       rows[static_cast<size_t>(tap)] =
-          Input(pass, part, piece.row - (conv_.taps - 1) + tap, piece.col);
+          Input(pass, part, piece.row - (conv_.taps - 1) + conv_.ahead + tap, piece.col);
     }
     const int64_t row = part.first_row + piece.row;
     float* out = out_.floats != kNoValue ? pass.FloatRow(out_.floats, row) + piece.col

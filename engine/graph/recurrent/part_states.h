@@ -49,10 +49,15 @@ class ScanPanels {
 };
 
 inline int64_t CountParts(const PassContext& pass) {
+  if (!pass.texts.empty()) return std::ssize(pass.texts);
   return pass.kv == nullptr ? 1 : static_cast<int64_t>(pass.kv->parts().size());
 }
 
 inline PartStates PartStatesOf(const PassContext& pass, const StateSlice& slice, int64_t part) {
+  if (!pass.texts.empty()) {
+    const TextRows& text = pass.texts[static_cast<size_t>(part)];
+    return {.first_row = text.first_row, .rows = text.rows};
+  }
   if (pass.kv == nullptr) return {.rows = pass.rows[RowSpace::kPass]};
   const kv::PartRows& rows = pass.kv->parts()[static_cast<size_t>(part)];
   const auto place = pass.kv->StateOf(slice.cache_id, static_cast<int>(part));

@@ -39,16 +39,18 @@ std::unique_ptr<Node> MakeMultiplyColumns(std::string name, ValueId values, int6
 
 // A convolution of each column over the last `taps` rows:
 //   out[c] = gate[c] * activation(bias[c] + sum over taps of weight * in[c])
-// whose state is the last taps - 1 rows of `in`.
+// whose state is the last taps - 1 rows of `in`. In an encoder some of the rows follow the present
+// one, and there is no state.
 struct CausalConv {
   static constexpr int64_t kNoGate = -1;
 
   int64_t taps = 0;
+  int64_t ahead = 0;  // taps of rows behind the present one
   int64_t cols = 0;
   int64_t first = 0;       // of the columns of `in`
   int64_t gate = kNoGate;  // the first of the columns of `in` that are the gate
   std::optional<cpu::Activation> activation = {};
-  WeightVector weights = {};  // [taps][cols], that of the present row last
+  WeightVector weights = {};  // [taps][cols], that of the last row last
   WeightVector bias = {};     // [cols]; empty: none
 
   int64_t state_floats() const { return (taps - 1) * cols; }

@@ -172,6 +172,30 @@ class AddLearnedRowsNode final : public Node {
   ValueId out_;
 };
 
+class AddVectorNode final : public Node {
+ public:
+  AddVectorNode(std::string name, std::vector<float> vector, ValueId out)
+      : Node(std::move(name), {out}, {out}), vector_(std::move(vector)), out_(out) {}
+
+  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
+    const Range range = OwnedRange(pass.RowCount(out_), 1, member.index, member.count);
+    for (int64_t row = range.begin; row < range.end; ++row) {
+      float* out = pass.FloatRow(out_, row);
+      for (size_t i = 0; i < vector_.size(); ++i) out[i] += vector_[i];
+    }
+  }
+
+  Width WidthOf(const RowCounts& counts) const override {
+    return WidthOfRows(counts[rows()], std::ssize(vector_));
+  }
+
+  std::string Describe() const override { return fmt::format("+= {} values", vector_.size()); }
+
+ private:
+  std::vector<float> vector_;
+  ValueId out_;
+};
+
 }  // namespace
 
 std::unique_ptr<Node> MakeActivate(const cpu::KernelTable& kernels, std::string name,
@@ -189,6 +213,10 @@ std::unique_ptr<Node> MakeClamp(std::string name, float limit, ValueId values, i
 
 std::unique_ptr<Node> MakeAddPositions(const formats::GgufTensor& table, ValueId out) {
   return std::make_unique<AddLearnedRowsNode>(LearnedBy::kPosition, table, out);
+}
+
+std::unique_ptr<Node> MakeAddVector(std::string name, std::vector<float> vector, ValueId out) {
+  return std::make_unique<AddVectorNode>(std::move(name), std::move(vector), out);
 }
 
 std::unique_ptr<Node> MakeAddTokenTypes(const formats::GgufTensor& table, ValueId out) {

@@ -42,6 +42,9 @@ std::unique_ptr<Node> MakeAddPositions(const formats::GgufTensor& table, ValueId
 // out += rows of `table` by the segment of each row's token: PassContext::token_types.
 std::unique_ptr<Node> MakeAddTokenTypes(const formats::GgufTensor& table, ValueId out);
 
+// out += vector, of every row; `vector` has as many values as a row of `out`.
+std::unique_ptr<Node> MakeAddVector(std::string name, std::vector<float> vector, ValueId out);
+
 // out = norm of `in`, as floats and quantized as far as `out` asks. `in` may be out.floats.
 std::unique_ptr<Node> MakeNorm(const cpu::KernelTable& kernels, std::string name, Norm norm,
                                ValueId in, const Activations& out);

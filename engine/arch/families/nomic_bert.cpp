@@ -1,0 +1,71 @@
+// Nomic BERT (arXiv 2402.01613): BERT with rotary positions instead of learned ones, and gated
+// feed-forwards; its matrices have no biases.
+#include "base/result.h"
+#include "cpu/kernels/activation.h"
+#include "cpu/kernels/rope.h"
+#include "engine/arch/decoder.h"
+#include "engine/arch/family.h"
+#include "engine/arch/hf/hf_encoder.h"
+#include "engine/arch/hf/hf_nomic.h"
+#include "engine/arch/hf/hf_tensors.h"
+#include "engine/arch/read_ropes.h"
+#include "engine/arch/text_encoder.h"
+
+namespace kvant::arch::nomic_bert {
+namespace {
+
+constexpr std::string_view kName = "nomic-bert";
+
+Result<ModelSpec> Read(const Metadata& metadata) {
+  KVANT_ASSIGN(ModelSpec model, ReadTextEncoder(metadata, NormKind::kLayer));
+  Stack& stack = *model.embedder;
+  stack.input.token_types = "token_types";
+  stack.input.norm = Norm{NormKind::kLayer, "token_embd_norm", stack.final_norm.epsilon};
+  KVANT_ASSIGN(auto attentions, ReadBothSided(metadata, stack));
+  KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kHalves, attentions, model.ropes));
+  KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, cpu::Activation::kSilu));
+  FillLayersNormedAfter(stack, attentions, AsBlocks(ffns));
+  return model;
+}
+
+constexpr auto kTensors = Join(
+    kHfNomicAttention, std::array{HfMatrix("encoder.layers.{}.mlp.fc12.weight",
+                                           "blk.{}.ffn_gate.weight", Extent::kFfn, Extent::kDim),
+                                  HfMatrix("encoder.layers.{}.mlp.fc11.weight",
+                                           "blk.{}.ffn_up.weight", Extent::kFfn, Extent::kDim),
+                                  HfMatrix("encoder.layers.{}.mlp.fc2.weight",
+                                           "blk.{}.ffn_down.weight", Extent::kDim, Extent::kFfn)});
+
+constexpr std::string_view kClasses[] = {"NomicBertModel", "NomicBertForPreTraining",
+                                         "NomicBertForMaskedLM"};
+constexpr std::string_view kPublishedNames[] = {"swiglu"};
+constexpr double kLaterBase = 1000.0;
+
+// The settings that the published folders have, and those that transformers 5 writes.
+constexpr HfFamily Published() {
+  HfFamily row = HfNomicFamily(kName, kClasses, kTensors);
+  row.is_of = IsPublishedHfNomic;
+  row.activation.names = kPublishedNames;
+  return row;
+}
+
+constexpr HfFamily kHf[] = {Published(),
+                            {.classes = kClasses,
+                             .arch = kName,
+                             .activation = kSiluActivation,
+                             .epsilon = kLayerNormEpsilon,
+                             .finish_shape = FinishHfBert,
+                             .outer_prefix = "nomic_bert.",
+                             .rope_base = kLaterBase,
+                             .tensors = kTensors,
+                             .add_parameters = AddHfEncoder,
+                             .left_out = kHfTrainingHeads,
+                             .is_encoder = true}};
+
+}  // namespace
+
+extern const Family kFamily;
+const Family kFamily = {
+    .name = kName, .models = "nomic-embed-text v1 and v1.5", .read = Read, .hf = kHf};
+
+}  // namespace kvant::arch::nomic_bert
