@@ -157,12 +157,19 @@ Status RefuseAdapters(const formats::SafetensorsModel& model) {
   return {};
 }
 
-// What makes vectors or scores of a model's rows. Whoever writes texts has nothing of it.
+// Adds what makes vectors or scores of a model's rows. Whoever writes texts has nothing of it.
 Status AddEmbedding(const FolderConfig& config, const HfFamily& family, const HfShape& shape,
                     const Vocabulary& vocabulary, const formats::SafetensorsModel& model,
                     Parameters& parameters) {
   if (shape.labels == 0 && AsksYesOrNo(config.folder, family)) {
     return AddYesNoScores(config.folder, vocabulary, model, shape, parameters);
+  }
+  KVANT_ASSIGN(const auto causal, config.model.Bool("is_causal"));
+  if (!config.modules && family.is_inner && causal.value_or(true)) {
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: models of class {} cannot be converted without modules.json: it is the "
+                     "inner part of another class, without the output that makes texts",
+                     config.model.where(), family.classes.front());
   }
   if (!config.modules) return {};
   const bool keeps_capitals = !vocabulary.lower_case.value_or(false);

@@ -37,7 +37,8 @@ constexpr PoolingName kPoolings[] = {{"pooling_mode_mean_tokens", "mean", Poolin
                                      {"pooling_mode_lasttoken", "lasttoken", Pooling::kLast}};
 constexpr std::string_view kFlagBeginning = "pooling_mode_";
 
-std::string PathOf(const std::string& folder, std::string_view module, std::string_view file) {
+std::string PathOfModule(const std::string& folder, std::string_view module,
+                         std::string_view file) {
   return (fs::path(folder) / module / file).string();
 }
 
@@ -47,7 +48,7 @@ Result<JsonObject> ReadIfThere(const std::string& path) {
   return JsonObject::Read(path);
 }
 
-Result<Pooling> ReadPooling(const JsonObject& config) {
+Result<Pooling> ReadPoolingModule(const JsonObject& config) {
   KVANT_ASSIGN(const auto include_prompt, config.Bool("include_prompt"));
   if (!include_prompt.value_or(true)) {
     return MakeError(ErrorCode::kNotSupported, "{}: false is not supported: prompts are pooled",
@@ -100,7 +101,8 @@ Result<std::string> ReadDenseActivation(const JsonObject& config) {
 }
 
 Result<DenseModule> ReadDense(const std::string& folder, const std::string& module) {
-  KVANT_ASSIGN(const JsonObject config, JsonObject::Read(PathOf(folder, module, "config.json")));
+  KVANT_ASSIGN(const JsonObject config,
+               JsonObject::Read(PathOfModule(folder, module, "config.json")));
   for (const char* key : {"module_input_name", "module_output_name"}) {
     KVANT_ASSIGN(const auto name, config.String(key));
     if (!name || *name == "sentence_embedding") continue;
@@ -140,8 +142,9 @@ class ModuleReader {
     const std::string_view kind = std::string_view(type).substr(type.rfind('.') + 1);
     if (number == 0) return AddEncoder(kind, type, path);
     if (kind == "Pooling" && !out_.pooling) {
-      KVANT_ASSIGN(const JsonObject config, JsonObject::Read(PathOf(folder_, path, "config.json")));
-      KVANT_ASSIGN(out_.pooling, ReadPooling(config));
+      KVANT_ASSIGN(const JsonObject config,
+                   JsonObject::Read(PathOfModule(folder_, path, "config.json")));
+      KVANT_ASSIGN(out_.pooling, ReadPoolingModule(config));
       return {};
     }
     if (kind == "Dense" && out_.pooling && !normalized_ &&
@@ -179,9 +182,9 @@ class ModuleReader {
   bool normalized_ = false;
 };
 
-Status ReadPrompts(const std::string& folder, EmbeddingModules& out) {
+Status ReadFolderPrompts(const std::string& folder, EmbeddingModules& out) {
   KVANT_ASSIGN(const JsonObject config,
-               ReadIfThere(PathOf(folder, "", "config_sentence_transformers.json")));
+               ReadIfThere(PathOfModule(folder, "", "config_sentence_transformers.json")));
   KVANT_ASSIGN(const auto chosen, config.String("default_prompt_name"));
   out.default_prompt = chosen.value_or("");
   const Json* prompts = config.Find("prompts");
@@ -202,7 +205,7 @@ Status ReadLimits(const std::string& folder, EmbeddingModules& out) {
   for (const char* file : {"sentence_bert_config.json", "sentence_roberta_config.json",
                            "sentence_distilbert_config.json", "sentence_camembert_config.json",
                            "sentence_xlm-roberta_config.json"}) {
-    KVANT_ASSIGN(const JsonObject config, ReadIfThere(PathOf(folder, "", file)));
+    KVANT_ASSIGN(const JsonObject config, ReadIfThere(PathOfModule(folder, "", file)));
     KVANT_ASSIGN(const auto length, config.Integer("max_seq_length", kContextMax));
     KVANT_ASSIGN(const auto lower_case, config.Bool("do_lower_case"));
     if (length && *length > 0) out.max_length = length;
@@ -214,7 +217,7 @@ Status ReadLimits(const std::string& folder, EmbeddingModules& out) {
 }  // namespace
 
 Result<std::optional<EmbeddingModules>> EmbeddingModules::Read(const std::string& folder) {
-  const std::string path = PathOf(folder, "", "modules.json");
+  const std::string path = PathOfModule(folder, "", "modules.json");
   std::error_code error;
   if (!fs::exists(path, error)) return std::optional<EmbeddingModules>();
   KVANT_ASSIGN(const Json modules, formats::ReadJson(path, uint64_t{1} << 20));
@@ -224,7 +227,7 @@ Result<std::optional<EmbeddingModules>> EmbeddingModules::Read(const std::string
   EmbeddingModules out;
   ModuleReader reader(folder, path, out);
   for (size_t i = 0; i < modules.size(); ++i) KVANT_TRY(reader.Add(modules[i], i));
-  KVANT_TRY(ReadPrompts(folder, out));
+  KVANT_TRY(ReadFolderPrompts(folder, out));
   KVANT_TRY(ReadLimits(folder, out));
   return std::optional<EmbeddingModules>(std::move(out));
 }
@@ -242,7 +245,7 @@ Status EmbeddingModules::AddTo(const arch::HfShape& shape, const std::string& fo
     const std::string name(kDenseNames[i]);
     if (module.inputs != columns) {
       return MakeError(ErrorCode::kCorrupt, "{}: {} has {} inputs, expected {}",
-                       PathOf(folder, "", "modules.json"), name, module.inputs, columns);
+                       PathOfModule(folder, "", "modules.json"), name, module.inputs, columns);
     }
     columns = module.outputs;
     writer.AddU32(out.Key(name + "_feat_in"), static_cast<uint32_t>(module.inputs));

@@ -1,6 +1,6 @@
-// What a folder of sentence-transformers says beside the model: modules.json with the pooling, the
-// matrices and the norm behind the encoder, the prompts of config_sentence_transformers.json, and
-// the greatest length of sentence_bert_config.json.
+// A folder of sentence-transformers says more than the model: modules.json has the pooling, the
+// matrices and the norm behind the encoder, config_sentence_transformers.json has prompts, and
+// sentence_bert_config.json the greatest length.
 //
 // Keys: pooling_type; dense_2_feat_in, dense_2_feat_out, dense_2_activation and the same of
 // dense_3, with the tensors dense_2 and dense_3; max_sequence_length, beyond which

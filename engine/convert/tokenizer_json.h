@@ -1,7 +1,7 @@
 // tokenizer.json of the Hugging Face tokenizers library: the parts of it that say what a vocabulary
-// is. Two kinds can be converted, both of model type BPE: byte-level, and byte-fallback with U+2581
-// for spaces, which is how SentencePiece vocabularies are stored there. Of others, the added tokens
-// can be read.
+// is. Of model type BPE two kinds can be converted: byte-level, and byte-fallback with U+2581 for
+// spaces, which is how SentencePiece vocabularies are stored there. WordPiece is read by
+// wordpiece_vocabulary.h and Unigram by unigram_json.h. Of others, the added tokens can be read.
 //
 // Errors: kCorrupt for what contradicts the format, kNotSupported for other kinds; all name the
 // file and the key. Thread-safety: const after Parse.

@@ -1,10 +1,13 @@
 #include "engine/convert/unigram_json.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
+#include "base/log.h"
 #include "engine/convert/precompiled_table.h"
 #include "engine/convert/text_frame.h"
 #include "engine/convert/tokenizer_json.h"
@@ -19,12 +22,13 @@ using formats::JsonObject;
 using formats::JsonText;
 using Type = Vocabulary::Type;
 
-constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581
+constexpr std::string_view kSpaceSign = "\xE2\x96\x81";  // U+2581
 
 // Steps that SentencePiece's own treatment of texts stands for.
 struct Steps {
   bool prefix = false;  // a space in front
   bool merges_spaces = false;
+  bool strips_end = false;
 };
 
 // A replacement of runs of spaces by one.
@@ -33,7 +37,7 @@ bool MergesSpaces(const Json& step) {
   if (JsonText(step, "type") != "Replace" || pattern == step.end()) return false;
   const std::string regex = JsonText(*pattern, "Regex");
   const std::string with = JsonText(step, "content");
-  return regex == " {2,}" && (with == " " || with == kSpace);
+  return regex == " {2,}" && (with == " " || with == kSpaceSign);
 }
 
 // False for a step that is not understood. The depth of JSON is limited.
@@ -51,17 +55,19 @@ bool ReadStep(const Json& step, Steps& out) {
   if (type == "Precompiled") return true;
   if (type == "WhitespaceSplit" || MergesSpaces(step)) {
     out.merges_spaces = true;
+    out.strips_end |= type == "WhitespaceSplit";
     return true;
   }
   if (type == "Strip") {
-    // Without runs of spaces, those at the ends go with them.
-    return JsonFlag(step, "strip_left", true) || JsonFlag(step, "strip_right", true);
+    // A space in front becomes the one that is put there anyway.
+    out.strips_end = JsonFlag(step, "strip_right", true);
+    return out.strips_end;
   }
   if (type != "Metaspace") return false;
   const bool prefix = JsonFlag(step, "add_prefix_space", true);
   const std::string scheme = JsonText(step, "prepend_scheme", prefix ? "always" : "never");
   out.prefix = scheme != "never";
-  return JsonText(step, "replacement") == kSpace;
+  return JsonText(step, "replacement") == kSpaceSign;
 }
 
 Result<Steps> ReadSteps(const JsonObject& tokenizer) {
@@ -122,6 +128,11 @@ Result<Vocabulary> UnigramJsonVocabulary(const JsonObject& tokenizer, int64_t vo
   KVANT_ASSIGN(const Steps steps, ReadSteps(tokenizer));
   vocabulary.add_space_prefix = steps.prefix;
   vocabulary.remove_extra_whitespaces = steps.merges_spaces;
+  if (steps.merges_spaces && !steps.strips_end) {
+    Log(LogLevel::kWarning,
+        fmt::format("{}: spaces at the end of a text are left out, though the tokenizer keeps one",
+                    tokenizer.where()));
+  }
   KVANT_ASSIGN(vocabulary.charsmap, PrecompiledTable(tokenizer));
   ReadTextFrame(tokenizer, vocabulary);
   return vocabulary;

@@ -3,8 +3,10 @@
 // tokenizer.json says which kind it is. A byte-level one is taken from there ("gpt2"); a
 // SentencePiece one ("llama") from tokenizer.model, which has the scores, or where that is absent
 // from tokenizer.json with the negated rank of its merge as the score of a token. A unigram one
-// ("t5") is taken from SentencePiece's file alone (engine/convert/unigram_vocabulary.h). RWKV's
-// models have a file of their own (engine/convert/rwkv_vocabulary.h).
+// ("t5") is taken from SentencePiece's file (engine/convert/unigram_vocabulary.h), an encoder's
+// from tokenizer.json (engine/convert/unigram_json.h), as are WordPiece's ("bert",
+// engine/convert/wordpiece_vocabulary.h). RWKV's models have a file of their own
+// (engine/convert/rwkv_vocabulary.h).
 //
 // Errors name the file and the key. Thread-safety: pure.
 #pragma once

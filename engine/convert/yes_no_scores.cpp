@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 using formats::SafetensorsModel;
 using formats::SafetensorsTensor;
 
-constexpr std::string_view kName = "qwen3-reranker";
-constexpr std::string_view kArch = "qwen3";
+constexpr std::string_view kRerankerName = "qwen3-reranker";
+constexpr std::string_view kRerankerArch = kRerankerName.substr(0, kRerankerName.find('-'));
 constexpr std::array<std::string_view, 2> kAnswers = {"yes", "no"};
 constexpr size_t kTitleBytes = size_t{64} << 10;  // of README.md that are looked at
 
@@ -45,7 +45,7 @@ std::string InLowerCase(std::string_view text) {
 // Whether a title of the text begins with the model's name.
 bool HasTitle(std::string_view text) {
   const std::string lower = InLowerCase(text.substr(0, kTitleBytes));
-  return lower.find(fmt::format("# {}", kName)) != std::string::npos;
+  return lower.find(fmt::format("# {}", kRerankerName)) != std::string::npos;
 }
 
 Result<const SafetensorsTensor*> FindOutput(const SafetensorsModel& model,
@@ -66,10 +66,10 @@ Result<const SafetensorsTensor*> FindOutput(const SafetensorsModel& model,
 }  // namespace
 
 bool AsksYesOrNo(const std::string& folder, const arch::HfFamily& family) {
-  if (family.arch != kArch) return false;
+  if (family.arch != kRerankerArch) return false;
   std::error_code error;
   const fs::path path = fs::weakly_canonical(folder, error);
-  if (InLowerCase(path.filename().string()).starts_with(kName)) return true;
+  if (InLowerCase(path.filename().string()).starts_with(kRerankerName)) return true;
   const auto file = MappedFile::Open((fs::path(folder) / "README.md").string());
   if (!file.ok()) return false;
   const auto bytes = file->bytes();

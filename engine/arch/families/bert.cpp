@@ -1,6 +1,7 @@
 // BERT (arXiv 1810.04805) and models like it, as encoders of texts: learned positions and segments,
 // a norm behind them and behind each sum, biases everywhere, GELU itself. RoBERTa, XLM-RoBERTa and
 // DistilBERT are such models with other tokenizers or without segments.
+#include "engine/arch/families/bert.h"
 #include "base/result.h"
 #include "cpu/kernels/activation.h"
 #include "engine/arch/decoder.h"
@@ -11,8 +12,6 @@
 
 namespace kvant::arch::bert {
 namespace {
-
-constexpr std::string_view kName = "bert";
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadTextEncoder(metadata, NormKind::kLayer));
@@ -30,8 +29,8 @@ Result<ModelSpec> Read(const Metadata& metadata) {
 }  // namespace
 
 extern const Family kFamily;
-const Family kFamily = {.name = kName,
-                        .models = "BERT, MiniLM, bge, e5, gte, RoBERTa, XLM-RoBERTa, DistilBERT",
+const Family kFamily = {.name = kBertName,
+                        .models = "BERT, RoBERTa, XLM-RoBERTa, DistilBERT",
                         .read = Read,
                         .hf = HfBertFamilies()};
 

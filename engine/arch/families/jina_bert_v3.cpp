@@ -112,7 +112,6 @@ constexpr HfFamily kHf[] = {Published(), Row()};
 }  // namespace
 
 extern const Family kFamily;
-const Family kFamily = {
-    .name = kName, .models = "jina-embeddings v3 with a merged adapter", .read = Read, .hf = kHf};
+const Family kFamily = {.name = kName, .models = "Jina v3", .read = Read, .hf = kHf};
 
 }  // namespace kvant::arch::jina_bert_v3

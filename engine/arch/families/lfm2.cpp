@@ -98,8 +98,13 @@ constexpr HfFamily Row(std::span<const std::string_view> classes, std::span<cons
           .add_parameters = add_parameters};
 }
 
-constexpr HfFamily kHf[] = {Row(kClasses, kTensors, AddParameters),
-                            Row(kInnerClasses, kInnerTensors, AddParameters),
+constexpr HfFamily InnerRow() {
+  HfFamily row = Row(kInnerClasses, kInnerTensors, AddParameters);
+  row.is_inner = true;
+  return row;
+}
+
+constexpr HfFamily kHf[] = {Row(kClasses, kTensors, AddParameters), InnerRow(),
                             Row(kBothSidedClasses, kInnerTensors, AddBothSided)};
 
 }  // namespace

@@ -90,7 +90,8 @@ constexpr HfFamily InnerRow(std::span<const std::string_view> classes,
           .activation = kSiluActivation,
           .optional_prefix = "model.",
           .tensors = kInnerTensors,
-          .add_parameters = add_parameters};
+          .add_parameters = add_parameters,
+          .is_inner = add_parameters == AddInner};
 }
 
 constexpr HfFamily RowOfScores() {

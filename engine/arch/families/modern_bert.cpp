@@ -180,9 +180,6 @@ constexpr HfFamily kHf[] = {Row(kClasses, kEncoder), RowOfScores()};
 }  // namespace
 
 extern const Family kFamily;
-const Family kFamily = {.name = kName,
-                        .models = "ModernBERT, gte-modernbert, granite-embedding R2",
-                        .read = Read,
-                        .hf = kHf};
+const Family kFamily = {.name = kName, .models = "ModernBERT", .read = Read, .hf = kHf};
 
 }  // namespace kvant::arch::modern_bert

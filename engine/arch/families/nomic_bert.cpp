@@ -65,7 +65,6 @@ constexpr HfFamily kHf[] = {Published(),
 }  // namespace
 
 extern const Family kFamily;
-const Family kFamily = {
-    .name = kName, .models = "nomic-embed-text v1 and v1.5", .read = Read, .hf = kHf};
+const Family kFamily = {.name = kName, .models = "Nomic v1", .read = Read, .hf = kHf};
 
 }  // namespace kvant::arch::nomic_bert

@@ -102,6 +102,6 @@ constexpr HfFamily kHf[] = {Row()};
 }  // namespace
 
 extern const Family kFamily;
-const Family kFamily = {.name = kName, .models = "nomic-embed-text v2", .read = Read, .hf = kHf};
+const Family kFamily = {.name = kName, .models = "Nomic v2", .read = Read, .hf = kHf};
 
 }  // namespace kvant::arch::nomic_bert_moe

@@ -68,13 +68,17 @@ constexpr HfFamily RowOfScores() {
   return row;
 }
 
-constexpr HfFamily kHf[] = {Row(kClasses, kTensors), Row(kInnerClasses, kInnerTensors),
-                            RowOfScores()};
+constexpr HfFamily InnerRow() {
+  HfFamily row = Row(kInnerClasses, kInnerTensors);
+  row.is_inner = true;
+  return row;
+}
+
+constexpr HfFamily kHf[] = {Row(kClasses, kTensors), InnerRow(), RowOfScores()};
 
 }  // namespace
 
 extern const Family kFamily;
-const Family kFamily = {
-    .name = kName, .models = "Qwen 3, Qwen3-Embedding and -Reranker", .read = Read, .hf = kHf};
+const Family kFamily = {.name = kName, .models = "Qwen 3", .read = Read, .hf = kHf};
 
 }  // namespace kvant::arch::qwen3

@@ -1,13 +1,12 @@
 #include "engine/arch/hf/hf_bert.h"
 
 #include "base/result.h"
+#include "engine/arch/families/bert.h"
 #include "engine/arch/hf/hf_encoder.h"
 #include "engine/arch/hf/hf_tensors.h"
 
 namespace kvant::arch {
 namespace {
-
-constexpr std::string_view kBert = "bert";
 
 // Epsilons of configurations that say none.
 constexpr HfEpsilon kBertEpsilon = {
@@ -87,10 +86,10 @@ constexpr std::string_view kDistilScoreClasses[] = {"DistilBertForSequenceClassi
 constexpr std::string_view kDistilHeads[] = {"vocab_transform.", "vocab_layer_norm.",
                                              "vocab_projector."};
 
-constexpr HfFamily Row(std::span<const std::string_view> classes, std::string_view outer_prefix,
-                       std::span<const HfTensor> tensors) {
+constexpr HfFamily BertRow(std::span<const std::string_view> classes, std::string_view outer_prefix,
+                           std::span<const HfTensor> tensors) {
   return {.classes = classes,
-          .arch = kBert,
+          .arch = kBertName,
           .activation = kHfEncoderActivation,
           .epsilon = kBertEpsilon,
           .finish_shape = FinishHfBert,
@@ -102,16 +101,17 @@ constexpr HfFamily Row(std::span<const std::string_view> classes, std::string_vi
           .is_encoder = true};
 }
 
-constexpr HfFamily RowOfScores(std::span<const std::string_view> classes,
-                               std::string_view outer_prefix, std::span<const HfTensor> tensors) {
-  HfFamily row = Row(classes, outer_prefix, tensors);
+constexpr HfFamily BertRowOfScores(std::span<const std::string_view> classes,
+                                   std::string_view outer_prefix,
+                                   std::span<const HfTensor> tensors) {
+  HfFamily row = BertRow(classes, outer_prefix, tensors);
   row.finish_shape = FinishBertLabels;
   row.left_out = {};
   return row;
 }
 
 constexpr HfFamily RobertaRow(std::span<const std::string_view> classes) {
-  HfFamily row = Row(classes, "roberta.", kRoberta);
+  HfFamily row = BertRow(classes, "roberta.", kRoberta);
   row.finish_shape = FinishHfRoberta;
   return row;
 }
@@ -139,14 +139,14 @@ constexpr HfFamily OfDistil(HfFamily row) {
 }
 
 constexpr HfFamily kRows[] = {
-    Row(kClasses, "bert.", kEncoder),
-    RowOfScores(kScoreClasses, "bert.", kEncoderWithScores),
+    BertRow(kClasses, "bert.", kEncoder),
+    BertRowOfScores(kScoreClasses, "bert.", kEncoderWithScores),
     RobertaRow(kRobertaClasses),
     RobertaRowOfScores(kRobertaScoreClasses),
     OfXlm(RobertaRow(kXlmClasses)),
     OfXlm(RobertaRowOfScores(kXlmScoreClasses)),
-    OfDistil(Row(kDistilClasses, "distilbert.", kDistil)),
-    OfDistil(RowOfScores(kDistilScoreClasses, "distilbert.", kDistilWithScores)),
+    OfDistil(BertRow(kDistilClasses, "distilbert.", kDistil)),
+    OfDistil(BertRowOfScores(kDistilScoreClasses, "distilbert.", kDistilWithScores)),
 };
 
 }  // namespace

@@ -89,8 +89,8 @@ inline constexpr auto kHfScores = std::array{
     HfMatrix("score.weight", "cls.output.weight", Extent::kLabels, Extent::kDim),
 };
 
-// What an encoder's classes were trained with besides: the pooler, and heads that guess words and
-// whether two texts follow each other.
+// Tensors that an encoder's classes were trained with besides: the pooler, and heads that guess
+// words and whether two texts follow each other.
 inline constexpr std::string_view kHfTrainingHeads[] = {
     "pooler.",          "bert.pooler.",          "roberta.pooler.",
     "cls.predictions.", "cls.seq_relationship.", "lm_head."};

@@ -282,7 +282,6 @@ std::vector<int64_t> SourceShapeOf(const HfTensor& tensor, const HfShape& shape)
 
 int64_t ExtentSize(Extent extent, const HfShape& shape) {
   switch (extent) {
-    case Extent::kNone: return 1;
     case Extent::kDim: return shape.dim;
     case Extent::kVocab: return shape.vocab;
     case Extent::kSourceVocab: return shape.source_vocab;
@@ -292,7 +291,6 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kKvRows: return shape.kv_heads * shape.head_dim;
     case Extent::kHeadDim: return shape.head_dim;
     case Extent::kQkvRows: return shape.q_rows() + 2 * shape.kv_heads * shape.head_dim;
-    case Extent::kOne: return 1;
     case Extent::kExperts: return shape.experts;
     case Extent::kExpertFfn: return shape.expert_ffn;
     case Extent::kTwoExpertFfn: return 2 * shape.expert_ffn;
@@ -349,8 +347,8 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kThreeRows: return 3 * shape.dim;
     case Extent::kSegments: return shape.segments;
     case Extent::kLabels: return shape.labels;
+    default: return 1;  // kNone and kOne
   }
-  return 0;
 }
 
 namespace {

@@ -157,6 +157,9 @@ struct HfFamily {
   // Whether the class is an encoder of texts, whose rows become vectors or scores. A unigram
   // vocabulary of such a class is taken from tokenizer.json where the folder has one.
   bool is_encoder = false;
+  // Whether the class is the inner part of one that writes texts. Its folders are converted where
+  // they say how rows become vectors.
+  bool is_inner = false;
   // Whether ids of the pieces in SentencePiece's file are in fairseq's order, though there are no
   // languages.
   bool fairseq_ids = false;

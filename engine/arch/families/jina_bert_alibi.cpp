@@ -13,7 +13,7 @@
 #include "engine/arch/hidden_activation.h"
 #include "engine/arch/text_encoder.h"
 
-namespace kvant::arch::jina_bert_v2 {
+namespace kvant::arch::jina_bert_alibi {
 namespace {
 
 constexpr std::string_view kName = "jina-bert-v2";
@@ -172,7 +172,6 @@ constexpr HfFamily kHf[] = {RowForCode(), Row(kClasses, kEncoder), RowOfScores()
 }  // namespace
 
 extern const Family kFamily;
-const Family kFamily = {
-    .name = kName, .models = "jina-embeddings v2, jina-reranker v1", .read = Read, .hf = kHf};
+const Family kFamily = {.name = kName, .models = "Jina v2", .read = Read, .hf = kHf};
 
-}  // namespace kvant::arch::jina_bert_v2
+}  // namespace kvant::arch::jina_bert_alibi
