@@ -65,6 +65,31 @@ class ReferenceForward {
     return rows;
   }
 
+  // The logits of a classifier for the rows of a text.
+  Vector Scores(const std::vector<Vector>& rows) {
+    const arch::Embedding& embedding = spec_.embedding;
+    Vector row = embedding.classifier_pooling == Pooling::kLast ? rows.back() : rows.front();
+    if (embedding.classifier_pooling == Pooling::kMean) {
+      std::fill(row.begin(), row.end(), 0.0);
+      for (const Vector& one : rows) {
+        for (size_t i = 0; i < row.size(); ++i) {
+          row[i] += one[i] / static_cast<double>(rows.size());
+        }
+      }
+    }
+    if (weights_.Has("cls.weight")) {
+      row = weights_.Multiply("cls", row);
+      for (double& value : row) {
+        value = ReferenceActivation(embedding.classifier_activation, value);
+      }
+    }
+    if (weights_.Has("cls.norm.weight")) {
+      row = weights_.Norm(
+          "", {arch::NormKind::kLayer, "cls.norm", spec_.embedder->final_norm.epsilon}, row);
+    }
+    return weights_.Multiply("cls.output", row);
+  }
+
   ReferenceWeights& weights() { return weights_; }
   const arch::ModelSpec& spec() const { return spec_; }
 
@@ -154,6 +179,8 @@ class ReferenceForward {
 
   // Applies the steps between a row of the embedding and the first layer.
   void AddInputSteps(const arch::Stack& stack, size_t position, Vector& row) {
+    const std::string types = std::string(stack.input.token_types) + ".weight";
+    for (size_t i = 0; i < row.size() && weights_.Has(types); ++i) row[i] += weights_.Get(types)[i];
     if (!stack.input.positions.empty()) {
       const Vector& learned = weights_.Get(std::string(stack.input.positions) + ".weight");
       for (size_t i = 0; i < row.size(); ++i) row[i] += learned[position * row.size() + i];

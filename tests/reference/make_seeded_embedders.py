@@ -48,9 +48,12 @@ NOMIC_MOE = dict(NOMIC, type_vocab_size=1, activation_function="gelu", qkv_proj_
                  num_shared_experts=0, pad_token_id=1)
 JINA = dict(vocab_size=VOCAB, hidden_size=36, num_hidden_layers=3, num_attention_heads=6, intermediate_size=48, max_position_embeddings=64,
             type_vocab_size=2, layer_norm_eps=1e-4, position_embedding_type="alibi", feed_forward_type="geglu", emb_pooler="mean", hidden_act="gelu")
+CODE = dict(auto_map={"AutoModel": "jinaai/jina-bert-v2-qk-post-norm--modeling_bert.JinaBertModel"})
 JINA_3 = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48, max_position_embeddings=96,
               type_vocab_size=1, layer_norm_eps=1e-4, rope_parameters={"rope_type": "default", "rope_theta": 200.0}, pad_token_id=1, bos_token_id=0,
               eos_token_id=2)
+JINA_3_PUBLISHED = dict({key: value for key, value in JINA_3.items() if key != "rope_parameters"}, max_position_embeddings=98, hidden_act="gelu",
+                        position_embedding_type="rotary", rotary_emb_base=200.0)
 NEO = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=66, max_length=96, norm_eps=1e-4,
            pad_token_id=0)
 LLAMA = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48,
@@ -103,9 +106,11 @@ MODELS = {
     "nomic-bert-later": ("NomicBertModel", dict(NOMIC_5, needs=5, files=sentence_transformers("mean"))),
     "nomic-bert-moe": ("NomicBertMoeModel", dict(NOMIC_MOE, code=True, class_name="NomicBertModel", files=sentence_transformers("mean"))),
     "jina-bert-v2": ("JinaBertModel", dict(JINA, code=True, qk_post_norm=False, files=sentence_transformers("mean"))),
-    "jina-bert-v2-code": ("JinaBertModel", dict(JINA, code=True, qk_post_norm=True, files=sentence_transformers("mean"))),
+    "jina-bert-v2-code": ("JinaBertModel", dict(JINA, code=True, qk_post_norm=True, known_as=CODE, files=sentence_transformers("mean"))),
     "jina-bert-v2-rank": ("JinaBertForSequenceClassification", dict(JINA, code=True, qk_post_norm=False, num_labels=1)),
     "jina-bert-v3": ("JinaEmbeddingsV3Model", dict(JINA_3, needs=5, files=sentence_transformers("mean"))),
+    "jina-bert-v3-published": ("JinaEmbeddingsV3Model", dict(JINA_3, needs=5, class_name="XLMRobertaModel", known_as=JINA_3_PUBLISHED,
+                                                             files=sentence_transformers("mean"))),
     "neo-bert": ("NeoBertModel", dict(NEO, code=True, class_name="NeoBERT", files=sentence_transformers("cls"))),
     "neo-bert-rank": ("NeoBertForSequenceClassification", dict(NEO, code=True, class_name="NeoBERTForSequenceClassification", num_labels=2)),
     "eurobert": ("EuroBertModel", dict(EURO, needs=5, files=sentence_transformers("mean"))),
@@ -113,6 +118,7 @@ MODELS = {
     "qwen3": ("Qwen3Model", dict(LLAMA, head_dim=16, files=sentence_transformers("last"))),
     "qwen3-rank": ("Qwen3ForSequenceClassification", dict(LLAMA, head_dim=16, num_labels=1)),
     "llama": ("LlamaModel", dict(LLAMA, all_see_all=True, known_as=dict(is_causal=False), files=sentence_transformers("mean"))),
+    "lfm2-causal": ("Lfm2Model", dict(LFM, files=sentence_transformers("last"))),
     "lfm2": ("Lfm2Model", dict(LFM, all_see_all=True, class_name="Lfm2BidirectionalModel", files=sentence_transformers("cls"))),
 }
 ASIDE = dict(needs=4, known_as={}, files={}, pair=False, class_name=None, code=False, all_see_all=False)

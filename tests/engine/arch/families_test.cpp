@@ -34,7 +34,11 @@ namespace {
 // The settings of a small model of the class, if there is one among those of
 // tests/reference/seeded: with rows of 256 values.
 std::optional<nlohmann::json> SeededConfig(const arch::HfFamily& family) {
-  for (const std::string& name : SeededModelNames()) {
+  std::vector<std::string> names = SeededModelNames();
+  for (const std::string& name : SeededModelNames(kSeededEmbedders)) {
+    names.push_back(kSeededEmbedders + name);
+  }
+  for (const std::string& name : names) {
     nlohmann::json config = SeededModel(name).config;
     const auto parsed = formats::JsonObject::Parse(config.dump(), "config.json").value();
     const auto found = arch::FindHfFamily(parsed);
@@ -67,14 +71,22 @@ std::optional<nlohmann::json> SeededConfig(const arch::HfFamily& family) {
     if (by_lists) config.erase("rope_scaling");
     config["vocab_size"] = 40;
     config["tie_word_embeddings"] = false;
+    // A third of three times as many.
+    if (family.arch == "neo-bert") config["intermediate_size"] = 768;
     return config;
   }
   return std::nullopt;
 }
 
+// Whether a row's models give rows of texts, and no logits of tokens.
+bool IsEmbedder(const std::string& path) {
+  const auto file = formats::GgufFile::Open(path);
+  return file.ok() && arch::ReadSpec(*file).value().embedder.has_value();
+}
+
 bool HasEncoder(const arch::HfFamily& family) {
   return std::ranges::any_of(family.tensors, [](const arch::HfTensor& tensor) {
-    return tensor.gguf_name.starts_with("enc.");
+    return tensor.gguf_name.starts_with("enc.blk.");
   });
 }
 
@@ -258,6 +270,12 @@ class Families : public testing::TestWithParam<const arch::HfFamily*> {
     folder.config = Config(*GetParam());
     AddWeights(*GetParam(), folder);
     folder.Write();
+    if (GetParam()->is_inner) {
+      folder.WriteJson("modules.json", {{{"path", ""}, {"type", "Transformer"}},
+                                        {{"path", "pooling"}, {"type", "Pooling"}}});
+      std::filesystem::create_directory(folder / "pooling");
+      folder.WriteJson("pooling/config.json", {{"pooling_mode", "lasttoken"}});
+    }
     path_ = TempPath("family.gguf");
     const auto summary = convert::ConvertFolder(folder.Path(), path_, {.type = "f32"});
     ASSERT_TRUE(summary.ok()) << summary.error().message;
@@ -271,9 +289,9 @@ class Families : public testing::TestWithParam<const arch::HfFamily*> {
     const auto model = Model::Open(path);
     EXPECT_TRUE(model.ok()) << model.error().message;
     if (!model.ok()) return {};
+    if ((*model)->spec().embedder.has_value()) return RowsAndScores(*model);
     SessionOptions options;
     options.k_type = options.v_type = KvType::kF32;
-    if ((*model)->is_embedder()) return RowsOfText(*model);
     if (!(*model)->has_decoder()) return RowsOfSource(*model, options);
     if ((*model)->has_encoder()) return LogitsWithSource(*model, options, piece);
     const auto session = OpenSession(*model, options);
@@ -292,14 +310,26 @@ class Families : public testing::TestWithParam<const arch::HfFamily*> {
     return LogitsOfAll(*runner, *sequence, Tokens(), piece);
   }
 
-  // The rows that an embedding model gives.
-  static std::vector<float> RowsOfText(const std::shared_ptr<const Model>& model) {
-    const auto embedder = Embedder::Create(model, {.threads = 2, .pooling = Pooling::kNone});
-    EXPECT_TRUE(embedder.ok()) << embedder.error().message;
-    const EmbedTokens text = {.ids = Tokens()};
-    const auto rows = (*embedder)->Embed({&text, 1});
+  // The rows of a text, and behind them its logits where there is a classifier.
+  static std::vector<float> RowsAndScores(const std::shared_ptr<const Model>& model) {
+    const EmbedTokens text = {Source(), {}};
+    auto by_row = Embedder::Create(model, {.threads = 2, .pooling = Pooling::kNone});
+    EXPECT_TRUE(by_row.ok()) << by_row.error().message;
+    if (!by_row.ok()) return {};
+    const auto rows = (*by_row)->Embed({&text, 1});
     EXPECT_TRUE(rows.ok()) << rows.error().message;
-    return rows->values;
+    if (!rows.ok()) return {};
+    std::vector<float> found = rows->values;
+    if (model->spec().embedding.pooling != Pooling::kRank) return found;
+    auto ranker = Embedder::Create(model, {.threads = 2});
+    EXPECT_TRUE(ranker.ok()) << ranker.error().message;
+    if (!ranker.ok()) return {};
+    const auto ranking = (*ranker)->Rank({&text, 1});
+    EXPECT_TRUE(ranking.ok()) << ranking.error().message;
+    if (ranking.ok()) {
+      found.insert(found.end(), ranking->logits.begin(), ranking->logits.end());
+    }
+    return found;
   }
 
   // The rows that an encoder alone gives.
@@ -320,7 +350,10 @@ class Families : public testing::TestWithParam<const arch::HfFamily*> {
   static Vector Expected(const formats::GgufFile& file, ReferenceForward& reference) {
     const arch::ModelSpec spec = arch::ReadSpec(file).value();
     std::vector<Vector> encoded;
-    if (spec.encoder.has_value() && spec.encoder->frames.has_value()) {
+    if (spec.embedder.has_value()) {
+      encoded = reference.Rows(Source());
+      if (spec.embedding.pooling == Pooling::kRank) encoded.push_back(reference.Scores(encoded));
+    } else if (spec.encoder.has_value() && spec.encoder->frames.has_value()) {
       encoded = reference.EncodeFrames(
           Frames({spec.encoder->frames->bins, 2 * spec.encoder->source_max}));
     } else if (spec.encoder.has_value()) {
@@ -346,6 +379,19 @@ class Families : public testing::TestWithParam<const arch::HfFamily*> {
     EXPECT_LT(MeanDivergence(floats, found, rows), 0.005);
   }
 
+  // The length of the difference by that of the values.
+  static double RelativeDifference(const std::vector<float>& values,
+                                   const std::vector<float>& others) {
+    double difference = 0;
+    double squares = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double value = static_cast<double>(values[i]);
+      difference += (value - others[i]) * (value - others[i]);
+      squares += value * value;
+    }
+    return std::sqrt(difference / squares);
+  }
+
   static std::vector<float> Frames(const FrameShape& shape) {
     std::mt19937 random(8);
     return RandomValues(shape.bins * shape.frames, 1.0f, random);
@@ -361,7 +407,9 @@ class Families : public testing::TestWithParam<const arch::HfFamily*> {
 
 INSTANTIATE_TEST_SUITE_P(Listed, Families, testing::ValuesIn(Rows()), [](const auto& row) {
   const std::string name(row.param->classes.front());
-  return row.param->is_of == nullptr ? name : name + "_of_a_kind";
+  std::string arch(row.param->arch);
+  std::ranges::replace(arch, '-', '_');
+  return row.param->is_of == nullptr ? name : name + "_of_" + arch;
 });
 
 // No tensor that a row names is one that nothing reads, which would be a misspelt name of an
@@ -404,6 +452,7 @@ TEST_P(Families, RunWithQuantizedMatrices) {
     const std::vector<float> whole = LogitsOf(output, 50);
     const std::vector<float> pieces = LogitsOf(output, 7);
     if (HasEncoder(*GetParam())) ExpectCloseToReference(output, whole);
+    const bool embeds = IsEmbedder(output);
     std::filesystem::remove(output);
     ASSERT_EQ(whole.size(), exact.size());
     // Random weights suffer more than trained ones, most of all where states and routers amplify
@@ -413,6 +462,12 @@ TEST_P(Families, RunWithQuantizedMatrices) {
     const std::string_view arch = GetParam()->arch;
     const bool amplifies = arch == "phimoe" || arch == "nemotron_h_moe" || arch == "qwen35moe";
     const double limit = amplifies ? 0.05 : 0.02;
+    if (embeds) {
+      // Rows are no logits. Signs of a direction that is another one would differ by more than 1.
+      EXPECT_LT(RelativeDifference(exact, whole), recipe == std::string("Q8_0") ? 0.1 : 0.7);
+      EXPECT_EQ(whole, pieces) << recipe;
+      continue;
+    }
     const bool alone = HasEncoder(*GetParam()) && exact.size() != 50 * 40;
     EXPECT_LT(MeanDivergence(exact, whole, alone ? Source().size() : 50),
               recipe == std::string("Q8_0") ? limit : 0.5);

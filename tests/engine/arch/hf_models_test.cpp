@@ -52,7 +52,7 @@ SessionOptions HfOptions() {
 // A family whose weights other programs compute otherwise would pass every other test.
 TEST(HfModels, EveryFamilyThatIsNoVariantOfLlamaHasFolders) {
   std::vector<std::string> names = FolderNames();  // "qwen2/usual"
-  for (const char* folder : {"", kSeededPairs, kSeededSpeech, kSeededEncoders}) {
+  for (const char* folder : {"", kSeededPairs, kSeededSpeech, kSeededEncoders, kSeededEmbedders}) {
     for (const std::string& name : SeededModelNames(folder)) names.push_back(name + ".json");
   }
   for (const arch::Family* family : arch::AllFamilies()) {

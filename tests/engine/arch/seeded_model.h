@@ -26,6 +26,8 @@ namespace kvant::test {
 inline constexpr const char* kSeededPairs = "encoder_decoders/";
 inline constexpr const char* kSeededSpeech = "speech/";
 inline constexpr const char* kSeededEncoders = "encoders/";
+// The folders of embedding models and rerankers.
+inline constexpr const char* kSeededEmbedders = "embedders/";
 
 // "gemma", "olmo2" and so on.
 inline std::vector<std::string> SeededModelNames(const std::string& folder = "") {
@@ -77,6 +79,11 @@ class SeededModel {
   std::vector<float> Frames() const { return SeededWeights(json_["frames"]).values; }
   size_t EncodedStep() const { return json_.value("encoded_step", size_t{1}); }
   std::string EncodedPath() const { return path_ + ".encoded.npy"; }
+  // The segments of an embedding model's source; empty where all are 0. The vector that the source
+  // becomes, and the logits of a reranker; empty where there are none.
+  std::vector<int32_t> Types() const { return ListOf<int32_t>("types"); }
+  std::vector<float> Vector() const { return ListOf<float>("vector"); }
+  std::vector<float> Logits() const { return ListOf<float>("logits"); }
   std::string SearchesPath() const { return path_ + ".searches.jsonl"; }
 
   // The model as a GGUF file of 32-bit floats.
@@ -92,6 +99,7 @@ class SeededModel {
     if (!config_text.empty()) folder_.WriteText("config.json", config_text);
     if (!generation.is_null()) folder_.WriteJson("generation_config.json", generation);
     if (!vocabulary_file.empty()) folder_.WriteText(vocabulary_file, "pieces");
+    WriteFurtherFiles();
     const std::string output = folder_ / "out.gguf";
     KVANT_TRY(convert::ConvertFolder(folder_.Path(), output, {.threads = 1}));
     return output;
@@ -136,12 +144,40 @@ class SeededModel {
   }
 
  private:
+  template <class T>
+  std::vector<T> ListOf(const char* key) const {
+    return json_.value(key, nlohmann::json::array()).get<std::vector<T>>();
+  }
+
+  // Files in folders of the folder, as sentence-transformers has them.
+  void WriteFurtherFiles() {
+    const auto make_folder = [this](const std::string& name) {
+      std::filesystem::create_directories(std::filesystem::path(folder_ / name).parent_path());
+    };
+    for (const auto& [name, content] : files.items()) {
+      make_folder(name);
+      folder_.WriteJson(name, content);
+    }
+    const auto tensors = json_.value("file_tensors", nlohmann::json::object());
+    for (const auto& [name, rows] : tensors.items()) {
+      make_folder(name);
+      SafetensorsBuilder builder;
+      for (const auto& row : rows) {
+        const HfWeights weights = SeededWeights(row);
+        builder.AddF32(row["name"], weights.shape, weights.values);
+      }
+      builder.Write(folder_ / name);
+    }
+  }
+
   std::string path_;
   nlohmann::json json_;
   HfFolder folder_;
 
  public:
   nlohmann::json config;  // of the folder, to be changed by a test
+  // Further files of the folder by their names, to be changed by a test.
+  nlohmann::json files = json_.value("files", nlohmann::json::object());
 };
 
 }  // namespace kvant::test

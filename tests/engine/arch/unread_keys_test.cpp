@@ -153,7 +153,7 @@ class UnreadKeys : public testing::Test {
 };
 
 TEST_F(UnreadKeys, EveryKeyOfLlamaCppIsReadOrHarmlessOrRefusedInEveryFamily) {
-  for (const char* folder : {"", kSeededPairs, kSeededSpeech, kSeededEncoders}) {
+  for (const char* folder : {"", kSeededPairs, kSeededSpeech, kSeededEncoders, kSeededEmbedders}) {
     for (const std::string& name : SeededModelNames(folder)) {
       SCOPED_TRACE(name);
       SeededModel seeded(folder + name);

@@ -289,10 +289,11 @@ TEST(ConvertFolder, RefusesWhatItCannotExpress) {
               HasSubstr("class \"GPTJForCausalLM\" cannot be converted; 'kvant convert "
                         "--list-classes' lists the classes that can"));
   for (const auto& [name, meaning] :
-       {std::pair{"BertModel", "cannot be converted: it is an encoder as BERT"},
+       {std::pair{"AlbertModel", "cannot be converted: it is an encoder as BERT"},
         std::pair{"CLIPModel", "it reads images"}, std::pair{"Wav2Vec2ForCTC", "it reads sound"},
-        std::pair{"LlamaForSequenceClassification", "it gives labels, not texts"},
-        std::pair{"LlamaModel", "it is the inner part of LlamaForCausalLM"},
+        std::pair{"GemmaForSequenceClassification", "it gives labels, not texts"},
+        std::pair{"GemmaModel", "it is the inner part of GemmaForCausalLM"},
+        std::pair{"LlamaModel", "it is the inner part of another class"},
         std::pair{"WhisperModel", "it is the inner part of WhisperForConditionalGeneration"}}) {
     const std::string message = config("architectures", {name});
     EXPECT_THAT(message, HasSubstr(meaning));

@@ -112,10 +112,10 @@ class ReferenceAttention {
 
   // Queries and keys of a row.
   void NormHeads(double* row) {
-    NormSide("attn_q_norm.weight", spec_.heads, row);
+    NormSide("attn_q_norm", spec_.heads, row);
     if (spec_.keys_of) return;
     double* keys = row + spec_.heads * spec_.k_dim;
-    NormSide("attn_k_norm.weight", spec_.kv_heads, keys);
+    NormSide("attn_k_norm", spec_.kv_heads, keys);
     const Vector ones(static_cast<size_t>(spec_.v_dim), 1.0);
     for (int64_t i = 0; i < spec_.kv_heads && spec_.norm_values; ++i) {
       ReferenceWeights::NormVector(
@@ -124,7 +124,7 @@ class ReferenceAttention {
     }
   }
 
-  void NormSide(const char* name, int64_t heads, double* values) {
+  void NormSide(const std::string& side, int64_t heads, double* values) {
     if (spec_.head_norms == arch::HeadNorms::kNone) return;
     if (spec_.head_norms == arch::HeadNorms::kWithoutWeights) {
       const Vector ones(static_cast<size_t>(spec_.k_dim), 1.0);
@@ -135,6 +135,7 @@ class ReferenceAttention {
       }
       return;
     }
+    const std::string name = side + ".weight";
     if (!weights_.Has(prefix_ + name)) return;
     const Vector& weight = weights_.Get(prefix_ + name);
     const bool whole = spec_.head_norm_weights == arch::HeadNormWeights::kProjection;
@@ -146,6 +147,7 @@ class ReferenceAttention {
           spec_.head_norm_kind, static_cast<double>(spec_.head_norm_epsilon),
           weight.data() + (shared ? 0 : i * count), static_cast<size_t>(count), values + i * count);
     }
+    if (whole) AddBias((side + ".bias").c_str(), values);
   }
 
   void Rotate(double* head, size_t position) const {
@@ -181,20 +183,24 @@ class ReferenceAttention {
   // The end of the positions that position t of `all` positions sees.
   size_t EndSeen(size_t t, size_t all) const {
     if (spec_.mask.kind != arch::MaskKind::kAll) return t + 1;
-    const auto half = static_cast<size_t>(spec_.mask.window / 2);
-    return spec_.mask.window == 0 ? all : std::min(all, t + half + 1);
+    return spec_.mask.window == 0 ? all : std::min(all, t + HalfWindow() + 1);
   }
 
   // Positions from the first that position t sees.
   size_t FirstSeen(size_t t) const {
-    const auto window = static_cast<size_t>(spec_.mask.window);
-    if (spec_.mask.kind == arch::MaskKind::kAll) {
-      return window == 0 || t < window / 2 ? 0 : t - window / 2;
+    if (spec_.mask.kind == arch::MaskKind::kAll && spec_.mask.window > 0) {
+      return t < HalfWindow() ? 0 : t - HalfWindow();
     }
-    if (spec_.mask.kind == arch::MaskKind::kCausal) return 0;
+    const bool from_start =
+        spec_.mask.kind == arch::MaskKind::kCausal || spec_.mask.kind == arch::MaskKind::kAll;
+    if (from_start) return 0;
+    const auto window = static_cast<size_t>(spec_.mask.window);
     if (spec_.mask.kind == arch::MaskKind::kSections) return t / window * window;
     return t < window ? 0 : t - window + 1;
   }
+
+  // Positions on either side that a position sees, where it sees both sides of it.
+  size_t HalfWindow() const { return static_cast<size_t>(spec_.mask.window) / 2; }
 
   double Score(const double* query, const double* key) const {
     double dot = 0;

@@ -22,9 +22,16 @@ class ReferenceExperts {
 
   Vector Run(const Vector& normed) {
     const Vector logits = weights_.Multiply(prefix_ + "ffn_gate_inp", normed);
-    if (spec_.latent == 0) return AddShared(normed, Sum(logits, normed));
+    if (spec_.latent == 0) return AddShared(normed, AddBias(Sum(logits, normed)));
     const Vector sum = Sum(logits, weights_.Multiply(prefix_ + "ffn_latent_down", normed));
     return AddShared(normed, weights_.Multiply(prefix_ + "ffn_latent_up", sum));
+  }
+
+  // Adds the bias that all experts of the layer share, if there is one.
+  Vector AddBias(Vector sum) {
+    const std::string name = prefix_ + "ffn_exps.bias";
+    for (size_t i = 0; i < sum.size() && weights_.Has(name); ++i) sum[i] += weights_.Get(name)[i];
+    return sum;
   }
 
   // The weighted sum of the chosen experts' outputs for a row.

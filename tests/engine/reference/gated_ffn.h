@@ -17,6 +17,7 @@ inline double ReferenceActivation(cpu::Activation activation, double x) {
   if (activation == cpu::Activation::kGeluErf) return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2)));
   if (activation == cpu::Activation::kRelu) return std::max(x, 0.0);
   if (activation == cpu::Activation::kReluSquared) return std::max(x, 0.0) * std::max(x, 0.0);
+  if (activation == cpu::Activation::kTanh) return std::tanh(x);
   if (activation == cpu::Activation::kSwigluClamped) {
     return std::min(x, 7.0) / (1.0 + std::exp(-1.702 * std::min(x, 7.0)));
   }
