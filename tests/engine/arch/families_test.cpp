@@ -360,7 +360,6 @@ class Families : public testing::TestWithParam<const arch::HfFamily*> {
       encoded = reference.Encode(Source());
     }
     if (!spec.stacks.empty()) return reference.Logits(Tokens());
-    if (spec.embedder.has_value()) encoded = reference.Rows(Tokens());
     Vector rows;
     for (const Vector& row : encoded) rows.insert(rows.end(), row.begin(), row.end());
     return rows;
