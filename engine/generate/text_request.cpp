@@ -15,7 +15,8 @@
 namespace kvant {
 namespace {
 
-// With so many inputs before it in a step, a row that turns out to be wrong costs as much as a token.
+// With so many inputs before it in a step, a row that turns out to be wrong costs as much as a
+// token.
 constexpr size_t kCompanyMax = 4;
 
 // Measures the time from its construction to its destruction, and adds it to a sum of seconds.

@@ -135,7 +135,8 @@ size_t TokenTrie::Walk(std::string_view text, const Pass& pass) const {
   auto end = static_cast<uint32_t>(nodes_.size());
   for (size_t i = 0; i < text.size(); ++i) {
     uint32_t node = begin;
-    while (node < end && nodes_[node].byte != static_cast<uint8_t>(text[i])) node = nodes_[node].end;
+    while (node < end && nodes_[node].byte != static_cast<uint8_t>(text[i]))
+      node = nodes_[node].end;
     if (node >= end) return i;
     pass(nodes_[node]);
     begin = node + 1;

@@ -250,7 +250,8 @@ Result<SensitivityTest> SensitivityTest::Create(const GgufFile& file,
                                                 std::span<const MeasuredMatrix> matrices,
                                                 SensitivityOptions options) {
   KVANT_ASSIGN(GgufFile shared, WithPlainOutput(file, options));
-  KVANT_ASSIGN(auto model, Model::Create(std::move(shared), {.ignored_keys = options.ignored_keys}));
+  KVANT_ASSIGN(auto model,
+               Model::Create(std::move(shared), {.ignored_keys = options.ignored_keys}));
   KVANT_TRY(model->CheckDecoder());
   if (model->has_encoder()) {
     return MakeError(ErrorCode::kNotSupported,
