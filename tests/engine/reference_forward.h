@@ -179,8 +179,6 @@ class ReferenceForward {
 
   // Applies the steps between a row of the embedding and the first layer.
   void AddInputSteps(const arch::Stack& stack, size_t position, Vector& row) {
-    const std::string types = std::string(stack.input.token_types) + ".weight";
-    for (size_t i = 0; i < row.size() && weights_.Has(types); ++i) row[i] += weights_.Get(types)[i];
     if (!stack.input.positions.empty()) {
       const Vector& learned = weights_.Get(std::string(stack.input.positions) + ".weight");
       for (size_t i = 0; i < row.size(); ++i) row[i] += learned[position * row.size() + i];
