@@ -316,7 +316,6 @@ TEST(Usage, WordsOfOtherProgramsAreAnswered) {
            {"pull", "downloads are not there yet; 'hf download' fetches a file"},
            {"list", "there is no store of models: each command takes the path of a GGUF file, or"},
            {"rm", "there is no store of models"},
-           {"embed", "embeddings are not there yet"},
            {"hf.co/a/b", "downloads are not there yet: fetch the file first"},
            {"https://a/b.gguf", "downloads are not there yet: fetch the file first"}}) {
     ExpectFailure({word}, 2, "unknown command '" + word + "': " + answer);
