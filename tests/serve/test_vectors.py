@@ -378,12 +378,19 @@ class SideBySide(Models):
         server = self.serve("--memory-max", "1MiB")
         error = server.post(EMBED, {"model": "minibert", "input": "a"}, 400)["error"]
         self.assertIn("it needs", error["message"])
-        server = self.serve("--memory-max", "3MiB")
+        rank = {"query": "a", "documents": ["b"], "model": "minirank"}
+        server = self.serve()
         server.post(EMBED, {"model": "minibert", "input": "a"})
-        used = server.metrics()["kvant_models_bytes"]
-        self.assertLess(used, 3 << 20)
-        server.post(RANK, {"model": "minirank", "query": "a", "documents": ["b"]})
+        one = server.metrics()["kvant_models_bytes"]
+        server.post(RANK, rank)
+        both = server.metrics()["kvant_models_bytes"]
+        self.assertGreater(both, one)
+        server = self.serve("--memory-max", "%dK" % (both // 1024 - 1))
+        server.post(EMBED, {"model": "minibert", "input": "a"})
+        self.assertEqual(server.metrics()["kvant_models_bytes"], one)
+        server.post(RANK, rank)
         self.assertEqual(self.states(server)["minibert"], "unloaded")
+        self.assertEqual(server.metrics()["kvant_models_bytes"], both - one)
 
 
 class Options(Models):
