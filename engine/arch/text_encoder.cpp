@@ -1,6 +1,8 @@
 #include "engine/arch/text_encoder.h"
 
 #include "base/result.h"
+#include "cpu/kernels/rope.h"
+#include "engine/arch/read_ropes.h"
 
 namespace kvant::arch {
 
@@ -18,9 +20,23 @@ Result<ModelSpec> ReadTextEncoder(const Metadata& metadata, NormKind norms) {
   return model;
 }
 
+Result<ModelSpec> ReadBertEncoder(const Metadata& metadata) {
+  KVANT_ASSIGN(ModelSpec model, ReadTextEncoder(metadata, NormKind::kLayer));
+  Stack& stack = *model.embedder;
+  stack.input.token_types = "token_types";
+  stack.input.norm = Norm{NormKind::kLayer, "token_embd_norm", stack.final_norm.epsilon};
+  return model;
+}
+
 Result<std::vector<Attention>> ReadBothSided(const Metadata& metadata, const Stack& stack) {
   KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
   for (Attention& attention : attentions) attention.mask.kind = MaskKind::kAll;
+  return attentions;
+}
+
+Result<std::vector<Attention>> ReadRotatedBothSided(const Metadata& metadata, ModelSpec& model) {
+  KVANT_ASSIGN(auto attentions, ReadBothSided(metadata, *model.embedder));
+  KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kHalves, attentions, model.ropes));
   return attentions;
 }
 

@@ -20,9 +20,16 @@ namespace kvant::arch {
 // output_norm.
 Result<ModelSpec> ReadTextEncoder(const Metadata& metadata, NormKind norms);
 
+// Reads what ReadTextEncoder does, and an embedding like BERT's: with the rows of segments,
+// token_types, where the file has them, and a norm, token_embd_norm. All norms subtract the mean.
+Result<ModelSpec> ReadBertEncoder(const Metadata& metadata);
+
 // The attentions of all layers of a stack (ReadAttentions), without masks. Where there is a window,
 // attention.sliding_window, a position sees those that are at most half of it away.
 Result<std::vector<Attention>> ReadBothSided(const Metadata& metadata, const Stack& stack);
+
+// Attentions on both sides with rotary positions, whose tables go to `model`.
+Result<std::vector<Attention>> ReadRotatedBothSided(const Metadata& metadata, ModelSpec& model);
 
 // Fills layers whose norms stand behind the sums: attn_output_norm and layer_output_norm. There is
 // no final norm then; its epsilon stays.

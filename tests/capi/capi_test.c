@@ -12,29 +12,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "checks.h"
 #include "kvant/kvant.h"
 
-static int failures = 0;
-static int checks = 0;
-
-#define CHECK(condition)                                              \
-  do {                                                                \
-    ++checks;                                                         \
-    if (!(condition)) {                                               \
-      ++failures;                                                     \
-      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-    }                                                                 \
-  } while (0)
-#define OK(call)                                                        \
-  do {                                                                  \
-    kvant_status ok_status = (call);                                    \
-    ++checks;                                                           \
-    if (ok_status != KVANT_OK) {                                        \
-      ++failures;                                                       \
-      fprintf(stderr, "%s:%d: %s: %s: %s\n", __FILE__, __LINE__, #call, \
-              kvant_status_name(ok_status), kvant_last_error(NULL));    \
-    }                                                                   \
-  } while (0)
 // The call is refused with this status and a reason.
 #define REFUSED(call, expected)                                                              \
   do {                                                                                       \

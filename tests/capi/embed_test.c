@@ -7,26 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checks.h"
 #include "kvant/kvant.h"
 
-static int failures = 0;
-static int checks = 0;
-
-#define CHECK(condition)                                              \
-  do {                                                                \
-    ++checks;                                                         \
-    if (!(condition)) {                                               \
-      ++failures;                                                     \
-      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-    }                                                                 \
-  } while (0)
-#define OK(call)                                                                             \
-  do {                                                                                       \
-    if ((call) != KVANT_OK) {                                                                \
-      fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, kvant_last_error(NULL)); \
-      exit(1);                                                                               \
-    }                                                                                        \
-  } while (0)
 // The call is refused with this status and a reason that has these words.
 #define REFUSED(call, expected, reason)                                                      \
   do {                                                                                       \

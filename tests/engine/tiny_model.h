@@ -88,7 +88,36 @@ inline std::vector<float> RandomValues(int64_t count, float scale, std::mt19937&
   return values;
 }
 
-class TinyModelWriter {
+// A file whose tensors are encoded one after the other and written at the end. An error fails the
+// test.
+class TensorFileWriter {
+ protected:
+  static void Expect(const Status& status) { ASSERT_TRUE(status.ok()) << status.error().message; }
+
+  void Add(const std::string& name, const std::string& type, const std::vector<int64_t>& dims,
+           const std::vector<float>& values) {
+    const quant::FormatTraits* format = quant::FindFormat(type);
+    ASSERT_NE(format, nullptr) << type;
+    Expect(writer_.AddTensor(name, *format, dims));
+    std::vector<std::byte> bytes(static_cast<size_t>(
+        format->row_bytes(dims[0]) * (static_cast<int64_t>(values.size()) / dims[0])));
+    format->encode(values.data(), nullptr, bytes.data(), static_cast<int64_t>(values.size()));
+    data_.push_back(std::move(bytes));
+  }
+
+  void WriteFile(const std::string& path) {
+    Expect(writer_.Begin(path));
+    for (const std::vector<std::byte>& bytes : data_) Expect(writer_.WriteTensor(bytes));
+    Expect(writer_.Finish());
+  }
+
+  formats::GgufWriter writer_;
+
+ private:
+  std::vector<std::vector<std::byte>> data_;
+};
+
+class TinyModelWriter : TensorFileWriter {
  public:
   explicit TinyModelWriter(const TinyShape& shape) : shape_(shape), random_(shape.seed) {}
 
@@ -101,9 +130,7 @@ class TinyModelWriter {
     }
     AddVector("output_norm.weight", shape_.dim);
     if (!shape_.tied) AddMatrix("output.weight", shape_.dim, kTinyVocab);
-    Expect(writer_.Begin(path));
-    for (const std::vector<std::byte>& bytes : data_) Expect(writer_.WriteTensor(bytes));
-    Expect(writer_.Finish());
+    WriteFile(path);
   }
 
  private:
@@ -203,8 +230,6 @@ class TinyModelWriter {
     add("ffn_down_exps", shape_.ffn, shape_.dim);
   }
 
-  static void Expect(const Status& status) { ASSERT_TRUE(status.ok()) << status.error().message; }
-
   void AddMetadata() {
     const auto key = [this](const char* name) { return shape_.arch + "." + name; };
     const auto u32 = [](int64_t value) { return static_cast<uint32_t>(value); };
@@ -275,21 +300,8 @@ class TinyModelWriter {
     Add(name, shape_.type, {cols, rows}, RandomValues(cols * rows, scale, random_));
   }
 
-  void Add(const std::string& name, const std::string& type, const std::vector<int64_t>& dims,
-           const std::vector<float>& values) {
-    const quant::FormatTraits* format = quant::FindFormat(type);
-    ASSERT_NE(format, nullptr) << type;
-    Expect(writer_.AddTensor(name, *format, dims));
-    std::vector<std::byte> bytes(static_cast<size_t>(
-        format->row_bytes(dims[0]) * (static_cast<int64_t>(values.size()) / dims[0])));
-    format->encode(values.data(), nullptr, bytes.data(), static_cast<int64_t>(values.size()));
-    data_.push_back(std::move(bytes));
-  }
-
   TinyShape shape_;
   std::mt19937 random_;
-  formats::GgufWriter writer_;
-  std::vector<std::vector<std::byte>> data_;
 };
 
 // A path in the test's temporary folder.

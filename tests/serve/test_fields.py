@@ -62,7 +62,7 @@ class Fields(ServerCase):
             (None, "dry_sequence_breakers", [[], ["a", "\n"]], [1, "a", [1], [""], ["a"] * 129]), (None, "min_keep", [0, 3], [*whole, -1]),
             (None, "mirostat_tau", [1, 5.5], number), (None, "dynatemp_exponent", [1, 0.5], number), (None, "typical_p", [0.5, 1], [*number, 2]),
             (CHATS, "logprobs", [True, False], ["true", 1]), (TEXTS, "logprobs", [0, 5, 20], [-1, 21, True, "1", 1.5]),
-            (TEXTS, "echo", [True, False], flag), (TEXTS, "best_of", [1, 3], [0, 129, "1"]),
+            (None, "post_sampling_probs", [False], [True, *flag]), (TEXTS, "echo", [True, False], flag), (TEXTS, "best_of", [1, 3], [0, 129, "1"]),
             (CHATS, "chat_template_kwargs", [{}, {"enable_thinking": False}], [1, "a", []]),
             (CHATS, "reasoning_effort", ["none", "low", "high"], [1, "huge"]),
             (None, "tools", [[]], [[{}], {}, 1, "a"]), (None, "tool_choice", ["none", "auto"], ["required", {}, 1]),

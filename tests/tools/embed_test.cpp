@@ -114,6 +114,8 @@ TEST_F(EmbedCommands, CommandsForTextsNameTheOtherCommand) {
     EXPECT_EQ(run.code, 1) << command;
     EXPECT_THAT(run.error, HasSubstr("'kvant embed'")) << command;
   }
+  EXPECT_THAT(RunProgram({"logits", Model("text.gguf"), "-p", "w1", "-o", File("l.npy", "")}).error,
+              HasSubstr("'kvant embed'"));
   EXPECT_THAT(RunProgram({"run", Model("rank.gguf"), "-p", "w1"}).error,
               HasSubstr("'kvant rerank'"));
 }

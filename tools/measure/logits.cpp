@@ -149,6 +149,7 @@ Status WriteLogits(const LogitsOptions& options, const Positionals& positionals)
   }
   KVANT_ASSIGN(SessionOptions session_options, options.session.Options());
   KVANT_ASSIGN(const auto model, Model::Open(positionals.model, options.model.Options()));
+  if (model->is_embedder()) return model->CheckDecoder();
   const bool encoded = options.encoded || !model->has_decoder();
   if (encoded && none) return WriteEncoded(options, model);
   if (encoded || none) {

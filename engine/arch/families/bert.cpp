@@ -14,11 +14,9 @@ namespace kvant::arch::bert {
 namespace {
 
 Result<ModelSpec> Read(const Metadata& metadata) {
-  KVANT_ASSIGN(ModelSpec model, ReadTextEncoder(metadata, NormKind::kLayer));
+  KVANT_ASSIGN(ModelSpec model, ReadBertEncoder(metadata));
   Stack& stack = *model.embedder;
   stack.input.positions = "position_embd";
-  stack.input.token_types = "token_types";
-  stack.input.norm = Norm{NormKind::kLayer, "token_embd_norm", stack.final_norm.epsilon};
   KVANT_ASSIGN(const auto attentions, ReadBothSided(metadata, stack));
   KVANT_ASSIGN(const auto activation, ReadHiddenActivation(metadata, cpu::Activation::kGeluErf));
   KVANT_ASSIGN(const auto ffns, ReadPlainFfns(metadata, stack, activation));

@@ -40,11 +40,9 @@ Result<std::vector<Block>> ReadFfns(const Metadata& metadata, const Stack& stack
 }
 
 Result<ModelSpec> Read(const Metadata& metadata) {
-  KVANT_ASSIGN(ModelSpec model, ReadTextEncoder(metadata, NormKind::kLayer));
+  KVANT_ASSIGN(ModelSpec model, ReadBertEncoder(metadata));
   Stack& stack = *model.embedder;
   const float epsilon = stack.final_norm.epsilon;
-  stack.input.token_types = "token_types";
-  stack.input.norm = Norm{NormKind::kLayer, "token_embd_norm", epsilon};
   KVANT_ASSIGN(auto attentions, ReadBothSided(metadata, stack));
   KVANT_ASSIGN(const float bias, ReadMaxAlibiBias(metadata, kMaxAlibiBias));
   for (Attention& attention : attentions) {

@@ -2,13 +2,12 @@
 // Its adapters for tasks are no part of the file; a folder that still has them apart is refused.
 #include "base/result.h"
 #include "cpu/kernels/activation.h"
-#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_encoder.h"
+#include "engine/arch/hf/hf_nomic.h"
 #include "engine/arch/hf/hf_tensors.h"
 #include "engine/arch/hf/rope_scaling.h"
-#include "engine/arch/read_ropes.h"
 #include "engine/arch/text_encoder.h"
 
 namespace kvant::arch::jina_bert_v3 {
@@ -17,34 +16,19 @@ namespace {
 constexpr std::string_view kName = "jina-bert-v3";
 
 Result<ModelSpec> Read(const Metadata& metadata) {
-  KVANT_ASSIGN(ModelSpec model, ReadTextEncoder(metadata, NormKind::kLayer));
+  KVANT_ASSIGN(ModelSpec model, ReadBertEncoder(metadata));
   Stack& stack = *model.embedder;
-  stack.input.token_types = "token_types";
-  stack.input.norm = Norm{NormKind::kLayer, "token_embd_norm", stack.final_norm.epsilon};
-  KVANT_ASSIGN(auto attentions, ReadBothSided(metadata, stack));
-  KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kHalves, attentions, model.ropes));
+  KVANT_ASSIGN(const auto attentions, ReadRotatedBothSided(metadata, model));
   KVANT_ASSIGN(const auto ffns, ReadPlainFfns(metadata, stack, cpu::Activation::kGeluErf));
   FillLayersNormedAfter(stack, attentions, AsBlocks(ffns));
   return model;
 }
 
-constexpr auto kTensors = Join(
-    HfEmbedding("embeddings.word_embeddings.weight"), kHfBertTypes,
-    HfWithBias("emb_ln.weight", "emb_ln.bias", "token_embd_norm.weight", "token_embd_norm.bias",
-               Extent::kDim),
-    HfWithBias("encoder.layers.{}.mixer.Wqkv.weight", "encoder.layers.{}.mixer.Wqkv.bias",
-               "blk.{}.attn_qkv.weight", "blk.{}.attn_qkv.bias", Extent::kQkvRows, Extent::kDim),
-    HfWithBias("encoder.layers.{}.mixer.out_proj.weight", "encoder.layers.{}.mixer.out_proj.bias",
-               "blk.{}.attn_output.weight", "blk.{}.attn_output.bias", Extent::kDim,
-               Extent::kQRows),
-    HfWithBias("encoder.layers.{}.norm1.weight", "encoder.layers.{}.norm1.bias",
-               "blk.{}.attn_output_norm.weight", "blk.{}.attn_output_norm.bias", Extent::kDim),
-    HfWithBias("encoder.layers.{}.mlp.fc1.weight", "encoder.layers.{}.mlp.fc1.bias",
-               "blk.{}.ffn_up.weight", "blk.{}.ffn_up.bias", Extent::kFfn, Extent::kDim),
-    HfWithBias("encoder.layers.{}.mlp.fc2.weight", "encoder.layers.{}.mlp.fc2.bias",
-               "blk.{}.ffn_down.weight", "blk.{}.ffn_down.bias", Extent::kDim, Extent::kFfn),
-    HfWithBias("encoder.layers.{}.norm2.weight", "encoder.layers.{}.norm2.bias",
-               "blk.{}.layer_output_norm.weight", "blk.{}.layer_output_norm.bias", Extent::kDim));
+constexpr auto kTensors =
+    Join(HfNomicAttention(
+             {"encoder.layers.{}.mixer.Wqkv.weight", "encoder.layers.{}.mixer.Wqkv.bias",
+              "encoder.layers.{}.mixer.out_proj.weight", "encoder.layers.{}.mixer.out_proj.bias"}),
+         kHfNomicPlainFfn);
 
 constexpr double kBase = 20000.0;
 constexpr std::string_view kPositionsKey = "position_embedding_type";

@@ -2,13 +2,11 @@
 // feed-forwards; its matrices have no biases.
 #include "base/result.h"
 #include "cpu/kernels/activation.h"
-#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_encoder.h"
 #include "engine/arch/hf/hf_nomic.h"
 #include "engine/arch/hf/hf_tensors.h"
-#include "engine/arch/read_ropes.h"
 #include "engine/arch/text_encoder.h"
 
 namespace kvant::arch::nomic_bert {
@@ -17,24 +15,22 @@ namespace {
 constexpr std::string_view kName = "nomic-bert";
 
 Result<ModelSpec> Read(const Metadata& metadata) {
-  KVANT_ASSIGN(ModelSpec model, ReadTextEncoder(metadata, NormKind::kLayer));
+  KVANT_ASSIGN(ModelSpec model, ReadBertEncoder(metadata));
   Stack& stack = *model.embedder;
-  stack.input.token_types = "token_types";
-  stack.input.norm = Norm{NormKind::kLayer, "token_embd_norm", stack.final_norm.epsilon};
-  KVANT_ASSIGN(auto attentions, ReadBothSided(metadata, stack));
-  KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kHalves, attentions, model.ropes));
+  KVANT_ASSIGN(const auto attentions, ReadRotatedBothSided(metadata, model));
   KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, cpu::Activation::kSilu));
   FillLayersNormedAfter(stack, attentions, AsBlocks(ffns));
   return model;
 }
 
-constexpr auto kTensors = Join(
-    kHfNomicAttention, std::array{HfMatrix("encoder.layers.{}.mlp.fc12.weight",
-                                           "blk.{}.ffn_gate.weight", Extent::kFfn, Extent::kDim),
-                                  HfMatrix("encoder.layers.{}.mlp.fc11.weight",
-                                           "blk.{}.ffn_up.weight", Extent::kFfn, Extent::kDim),
-                                  HfMatrix("encoder.layers.{}.mlp.fc2.weight",
-                                           "blk.{}.ffn_down.weight", Extent::kDim, Extent::kFfn)});
+constexpr auto kTensors =
+    Join(HfNomicAttention(kHfNomicNames),
+         std::array{HfMatrix("encoder.layers.{}.mlp.fc12.weight", "blk.{}.ffn_gate.weight",
+                             Extent::kFfn, Extent::kDim),
+                    HfMatrix("encoder.layers.{}.mlp.fc11.weight", "blk.{}.ffn_up.weight",
+                             Extent::kFfn, Extent::kDim),
+                    HfMatrix("encoder.layers.{}.mlp.fc2.weight", "blk.{}.ffn_down.weight",
+                             Extent::kDim, Extent::kFfn)});
 
 constexpr std::string_view kClasses[] = {"NomicBertModel", "NomicBertForPreTraining",
                                          "NomicBertForMaskedLM"};

@@ -3,14 +3,12 @@
 // of a layer share one bias, ffn_exps.bias, which other engines leave out.
 #include "base/result.h"
 #include "cpu/kernels/activation.h"
-#include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_encoder.h"
 #include "engine/arch/hf/hf_nomic.h"
 #include "engine/arch/hf/hf_settings.h"
 #include "engine/arch/hf/hf_tensors.h"
-#include "engine/arch/read_ropes.h"
 #include "engine/arch/text_encoder.h"
 #include "engine/limits.h"
 
@@ -20,12 +18,9 @@ namespace {
 constexpr std::string_view kName = "nomic-bert-moe";
 
 Result<ModelSpec> Read(const Metadata& metadata) {
-  KVANT_ASSIGN(ModelSpec model, ReadTextEncoder(metadata, NormKind::kLayer));
+  KVANT_ASSIGN(ModelSpec model, ReadBertEncoder(metadata));
   Stack& stack = *model.embedder;
-  stack.input.token_types = "token_types";
-  stack.input.norm = Norm{NormKind::kLayer, "token_embd_norm", stack.final_norm.epsilon};
-  KVANT_ASSIGN(auto attentions, ReadBothSided(metadata, stack));
-  KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kHalves, attentions, model.ropes));
+  KVANT_ASSIGN(const auto attentions, ReadRotatedBothSided(metadata, model));
   KVANT_ASSIGN(const auto plain, ReadPlainFfns(metadata, stack, cpu::Activation::kGeluErf));
   KVANT_ASSIGN(const auto experts,
                ReadExperts(metadata, stack,
@@ -57,14 +52,8 @@ constexpr auto kExperts = std::array{
                 Extent::kNone),
 };
 
-constexpr auto kTensors = Join(
-    kHfNomicAttention,
-    WithoutExperts(Join(
-        HfWithBias("encoder.layers.{}.mlp.fc1.weight", "encoder.layers.{}.mlp.fc1.bias",
-                   "blk.{}.ffn_up.weight", "blk.{}.ffn_up.bias", Extent::kFfn, Extent::kDim),
-        HfWithBias("encoder.layers.{}.mlp.fc2.weight", "encoder.layers.{}.mlp.fc2.bias",
-                   "blk.{}.ffn_down.weight", "blk.{}.ffn_down.bias", Extent::kDim, Extent::kFfn))),
-    kExperts);
+constexpr auto kTensors =
+    Join(HfNomicAttention(kHfNomicNames), WithoutExperts(kHfNomicPlainFfn), kExperts);
 
 bool HasExperts(const JsonObject& config) { return config.Find("moe_top_k") != nullptr; }
 

@@ -1,5 +1,5 @@
 // Rows that the classes of Nomic BERT share, with and without experts (families/nomic_bert.cpp,
-// nomic_bert_moe.cpp).
+// nomic_bert_moe.cpp), and tensors that Jina v3 has, too.
 //
 // Errors name the file and the key. Thread-safety: pure.
 #pragma once
@@ -14,20 +14,36 @@
 
 namespace kvant::arch {
 
+// The names of the attention's matrices; "{}" is the number of the layer.
+struct HfNomicNames {
+  std::string_view qkv, qkv_bias, output, output_bias;
+};
+inline constexpr HfNomicNames kHfNomicNames = {
+    "encoder.layers.{}.attn.Wqkv.weight", "encoder.layers.{}.attn.Wqkv.bias",
+    "encoder.layers.{}.attn.out_proj.weight", "encoder.layers.{}.attn.out_proj.bias"};
+
 // The embedding, attention and norms.
-inline constexpr auto kHfNomicAttention = Join(
-    HfEmbedding("embeddings.word_embeddings.weight"), kHfBertTypes,
-    HfWithBias("emb_ln.weight", "emb_ln.bias", "token_embd_norm.weight", "token_embd_norm.bias",
-               Extent::kDim),
-    HfWithBias("encoder.layers.{}.attn.Wqkv.weight", "encoder.layers.{}.attn.Wqkv.bias",
-               "blk.{}.attn_qkv.weight", "blk.{}.attn_qkv.bias", Extent::kQkvRows, Extent::kDim),
-    HfWithBias("encoder.layers.{}.attn.out_proj.weight", "encoder.layers.{}.attn.out_proj.bias",
-               "blk.{}.attn_output.weight", "blk.{}.attn_output.bias", Extent::kDim,
-               Extent::kQRows),
-    HfWithBias("encoder.layers.{}.norm1.weight", "encoder.layers.{}.norm1.bias",
-               "blk.{}.attn_output_norm.weight", "blk.{}.attn_output_norm.bias", Extent::kDim),
-    HfWithBias("encoder.layers.{}.norm2.weight", "encoder.layers.{}.norm2.bias",
-               "blk.{}.layer_output_norm.weight", "blk.{}.layer_output_norm.bias", Extent::kDim));
+constexpr auto HfNomicAttention(const HfNomicNames& names) {
+  return Join(
+      HfEmbedding("embeddings.word_embeddings.weight"), kHfBertTypes,
+      HfWithBias("emb_ln.weight", "emb_ln.bias", "token_embd_norm.weight", "token_embd_norm.bias",
+                 Extent::kDim),
+      HfWithBias(names.qkv, names.qkv_bias, "blk.{}.attn_qkv.weight", "blk.{}.attn_qkv.bias",
+                 Extent::kQkvRows, Extent::kDim),
+      HfWithBias(names.output, names.output_bias, "blk.{}.attn_output.weight",
+                 "blk.{}.attn_output.bias", Extent::kDim, Extent::kQRows),
+      HfWithBias("encoder.layers.{}.norm1.weight", "encoder.layers.{}.norm1.bias",
+                 "blk.{}.attn_output_norm.weight", "blk.{}.attn_output_norm.bias", Extent::kDim),
+      HfWithBias("encoder.layers.{}.norm2.weight", "encoder.layers.{}.norm2.bias",
+                 "blk.{}.layer_output_norm.weight", "blk.{}.layer_output_norm.bias", Extent::kDim));
+}
+
+// A feed-forward of two matrices with biases.
+inline constexpr auto kHfNomicPlainFfn =
+    Join(HfWithBias("encoder.layers.{}.mlp.fc1.weight", "encoder.layers.{}.mlp.fc1.bias",
+                    "blk.{}.ffn_up.weight", "blk.{}.ffn_up.bias", Extent::kFfn, Extent::kDim),
+         HfWithBias("encoder.layers.{}.mlp.fc2.weight", "encoder.layers.{}.mlp.fc2.bias",
+                    "blk.{}.ffn_down.weight", "blk.{}.ffn_down.bias", Extent::kDim, Extent::kFfn));
 
 // Whether config.json has the names of the published folders; transformers 5 has others.
 bool IsPublishedHfNomic(const JsonObject& config);

@@ -13,10 +13,8 @@
 #include <vector>
 
 #include "formats/gguf.h"
-#include "formats/gguf_writer.h"
 #include "kvant/model.h"
 #include "kvant/pooling.h"
-#include "quant/format.h"
 #include "tests/engine/tiny_model.h"
 
 namespace kvant::test {
@@ -41,7 +39,7 @@ struct TextShape {
 inline constexpr int64_t kTextWords = 60;
 inline constexpr TokenId kFirstWord = 5;
 
-class TextModelWriter {
+class TextModelWriter : TensorFileWriter {
  public:
   explicit TextModelWriter(const TextShape& shape) : shape_(shape), random_(shape.seed) {}
 
@@ -71,14 +69,10 @@ class TextModelWriter {
       Norm("cls.norm", shape_.dim);
       Linear("cls.output", shape_.dim, shape_.labels);
     }
-    Expect(writer_.Begin(path));
-    for (const std::vector<std::byte>& bytes : data_) Expect(writer_.WriteTensor(bytes));
-    Expect(writer_.Finish());
+    WriteFile(path);
   }
 
  private:
-  static void Expect(const Status& status) { ASSERT_TRUE(status.ok()) << status.error().message; }
-
   void AddMetadata() {
     const auto u32 = [this](const char* name, int64_t value) {
       writer_.AddU32(std::string("bert.") + name, static_cast<uint32_t>(value));
@@ -131,21 +125,8 @@ class TextModelWriter {
         RandomValues(cols * rows, scale, random_));
   }
 
-  void Add(const std::string& name, const std::string& type, const std::vector<int64_t>& dims,
-           const std::vector<float>& values) {
-    const quant::FormatTraits* format = quant::FindFormat(type);
-    ASSERT_NE(format, nullptr) << type;
-    Expect(writer_.AddTensor(name, *format, dims));
-    std::vector<std::byte> bytes(static_cast<size_t>(
-        format->row_bytes(dims[0]) * (static_cast<int64_t>(values.size()) / dims[0])));
-    format->encode(values.data(), nullptr, bytes.data(), static_cast<int64_t>(values.size()));
-    data_.push_back(std::move(bytes));
-  }
-
   TextShape shape_;
   std::mt19937 random_;
-  formats::GgufWriter writer_;
-  std::vector<std::vector<std::byte>> data_;
 };
 
 inline std::shared_ptr<const Model> OpenText(const TextShape& shape,

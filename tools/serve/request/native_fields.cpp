@@ -83,8 +83,8 @@ Refusal ReadPrompt(const RequestJson& prompt, const Tokenizer& tokenizer, int32_
 
 std::span<const std::string_view> NativeNames() {
   static constexpr auto names = std::to_array<std::string_view>(
-      {"return_tokens", "response_fields", "post_sampling_probs", "t_max_predict_ms", "n_indent",
-       "input_prefix", "input_suffix", "input_extra",
+      {"return_tokens", "response_fields", "t_max_predict_ms", "n_indent", "input_prefix",
+       "input_suffix", "input_extra",
        // Without effect: contexts are not shifted, and nobody limits the time of a prompt.
        "n_keep", "n_discard", "t_max_prompt_ms"});
   return names;
@@ -97,7 +97,6 @@ Refusal ReadNativeFields(const RequestJson& body, TextFields& fields, NativeFiel
   int64_t milliseconds = 0;
   KVANT_REFUSE(ReadWholeNumber(body, "t_max_predict_ms", kMillisecondsMax, &milliseconds));
   fields.seconds_max = static_cast<double>(milliseconds) / 1000;
-  KVANT_REFUSE(ReadFlag(body, "post_sampling_probs", &fields.after_sampling));
   if (fields.after_sampling && fields.best_of > fields.samples) {
     return NotSupported("post_sampling_probs", "best_of compares probabilities of the model");
   }

@@ -367,6 +367,7 @@ std::vector<FieldRow> MakeRows() {
       {"logprobs", FieldType::kFlag, 0, 0, Into(&TextFields::wants_log_probs), true, false},
       {"top_logprobs", FieldType::kInteger, 0, kTopLogProbsMax, Into(&TextFields::log_probs), true,
        false},
+      {"post_sampling_probs", FieldType::kFlag, 0, 0, Into(&TextFields::after_sampling)},
       {"logit_bias", FieldType::kAny, 0, 0, TakeBiases},
       {"samplers", FieldType::kAny, 0, 0, TakeSamplers},
       {"dry_sequence_breakers", FieldType::kAny, 0, 0, TakeBreakers},
@@ -486,6 +487,9 @@ Refusal ReadFields(const RequestJson& body, TextUse use, TextFields& fields, int
   }
   if (fields.best_of > fields.samples && fields.stream) {
     return WrongValue("best_of", "not possible together with stream");
+  }
+  if (fields.after_sampling && use != TextUse::kNative) {
+    return NotSupported("post_sampling_probs", "/completion shows them");
   }
   KVANT_REFUSE(TakeLazyGrammar(fields));
   *unknown = CountUnknown(body);
