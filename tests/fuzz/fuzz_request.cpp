@@ -68,7 +68,7 @@ void ReadCompletion(TextUse use, const RequestJson& body, std::string_view text)
   int64_t unknown = 0;
   if (GoesOn(ReadFields(body, use, fields, &unknown))) CheckFields(fields);
   std::vector<PromptField> prompts;
-  if (!GoesOn(ReadPrompts(body, kVocab, &prompts))) return;
+  if (!GoesOn(ReadPrompts(body, "prompt", kVocab, &prompts))) return;
   if (prompts.empty() || prompts.size() > kvant::tools::kPromptsMax) __builtin_trap();
   for (const PromptField& prompt : prompts) {
     for (const kvant::TokenId id : prompt.ids) {
