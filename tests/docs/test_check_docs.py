@@ -21,6 +21,7 @@ case "$*" in
   "say isa") echo "$KVANT_ISA" ;;
   "say two") echo one; echo two ;;
   "say time") echo "12.5 tokens/s   of  7" ;;
+  "say bound") echo "| 4 % memory |" ;;
   "say error") echo "kvant: error: no" >&2; exit 1 ;;
   "say file") echo text >file; echo written ;;
   "say again") cat file ;;
@@ -151,6 +152,11 @@ class CheckDocs(unittest.TestCase):
         self.assertEqual(self.check()[0], 0)
         self.expect("```console\n$ kvant say time\n8 tokens/s of 19.25\n```\n", "prints other lines")
         self.expect("```console figures\n$ kvant say time\n8 tokens of 19.25\n```\n", "prints other lines")
+
+    def test_limits_of_a_busy_machine(self):
+        self.expect("```console\n$ kvant say bound\n| 54 % compute |\n```\n", "prints other lines")
+        self.write("docs/page.md", "```console figures\n$ kvant say bound\n|  54 % compute |\n```\n")
+        self.assertEqual(self.check()[0], 0)
 
     def test_commands_that_fail_or_do_not(self):
         self.expect("```console\n$ kvant say error\nkvant: error: no\n```\n", "'kvant say error' ends with 1, expected 0")
