@@ -65,6 +65,9 @@ class RangeSums {
     return cut;
   }
 
+  // Takes an entry out of its range.
+  void Leave(size_t entry) { ranges_[entry] = kNoRange; }
+
   // The range of each entry.
   std::span<const uint16_t> ranges() const { return ranges_; }
 

@@ -2,6 +2,7 @@
 // nearest to the entropy until their probabilities together exceed p. The likeliest token may be
 // removed.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <span>
 #include <vector>
@@ -23,13 +24,16 @@ class TypicalStage final : public CopiedStage<TypicalStage> {
     candidates.SortIfBegun();
     candidates.ComputeWeights();
     const double total = static_cast<double>(candidates.weight_total());
-    const double enough = total * p_;
     FindDistances(candidates, total);
-    Mark(candidates, enough);
-    candidates.KeepIf([this](size_t i) { return stays_[i] != 0; });
+    const size_t last = Mark(candidates, total * p_);
+    const std::span ranges = near_.ranges();
+    candidates.KeepIf([&](size_t i) { return ranges[i] <= last; });
   }
 
  private:
+  static constexpr size_t kBlock = 512;
+  static constexpr size_t kLanes = 8;  // divides kBlock
+
   struct Typical {
     double distance;
     uint32_t index;
@@ -39,49 +43,59 @@ class TypicalStage final : public CopiedStage<TypicalStage> {
     return static_cast<double>(sum) > enough && count >= keep_min_;
   }
 
-  // How far each token's surprise is from the entropy. Where p is 0, p log p is 0, and such a token
-  // is never typical.
+  // Sets distances_ to how far each token's surprise is from the entropy, and most_ to the largest
+  // of them. Where p is 0, p log p is 0; such a token counts as the least likely one that is
+  // possible, and is never typical. Goes by blocks that stay in the first-level cache, and sums in
+  // kLanes sums, because one sum alone waits for each of its additions.
   void FindDistances(const Candidates& candidates, double total) {
-    indices_.resize(candidates.size());
-    weights_.resize(candidates.size());
-    size_t count = 0;
-    for (size_t i = 0; i < candidates.size(); ++i) {
-      const auto weight = static_cast<int64_t>(candidates[i].weight);
-      indices_[count] = static_cast<uint32_t>(i);
-      weights_[count] = static_cast<double>(weight);
-      count += weight > 0 ? 1 : 0;
-    }
-    indices_.resize(count);
-    weights_.resize(count);
-    distances_ = weights_;
-    PortableLogs(distances_);
+    distances_.resize(candidates.size());
     const double log_total = PortableLog(total);
-    for (size_t k = 0; k < count; ++k) {
-      distances_[k] = log_total - distances_[k];
-      weights_[k] = weights_[k] / total * distances_[k];
+    std::array<double, kLanes> sums{};
+    std::array<double, kBlock> terms{};
+    for (size_t begin = 0; begin < distances_.size(); begin += kBlock) {
+      const size_t count = std::min(kBlock, distances_.size() - begin);
+      const std::span surprises = std::span(distances_).subspan(begin, count);
+      for (size_t k = 0; k < count; ++k) {
+        terms[k] = static_cast<double>(static_cast<int64_t>(candidates[begin + k].weight));
+        surprises[k] = std::max(terms[k], 1.0);
+      }
+      PortableLogs(surprises);
+      for (size_t k = 0; k < count; ++k) {
+        surprises[k] = log_total - surprises[k];
+        terms[k] = terms[k] / total * surprises[k];
+      }
+      std::fill(terms.begin() + count, terms.end(), 0);
+      for (size_t k = 0; k < kBlock; k += kLanes) {
+        for (size_t lane = 0; lane < kLanes; ++lane) sums[lane] += terms[k + lane];
+      }
     }
     double entropy = 0;
-    for (const double term : weights_) entropy += term;
-    for (double& distance : distances_) distance = std::fabs(distance - entropy);
+    for (const double sum : sums) entropy += sum;
+    std::array<double, kLanes> largest{};
+    for (size_t k = 0; k < distances_.size(); k += kLanes) {
+      const size_t count = std::min(kLanes, distances_.size() - k);
+      for (size_t lane = 0; lane < count; ++lane) {
+        const double distance = std::fabs(distances_[k + lane] - entropy);
+        distances_[k + lane] = distance;
+        largest[lane] = distance > largest[lane] ? distance : largest[lane];
+      }
+    }
+    most_ = *std::max_element(largest.begin(), largest.end());
   }
 
-  // stays_ gets 1 for all tokens of the ranges of distances before the one in which the
-  // probabilities are enough together, and for the nearest of this one; of equally near ones, for
-  // the lower ids.
-  void Mark(const Candidates& candidates, double enough) {
-    const auto most = std::max_element(distances_.begin(), distances_.end());
+  // Tokens that stay are those of the ranges of distances up to the returned one: the range in
+  // which the probabilities are enough together. Of its tokens only the nearest stay; of equally
+  // near ones, those with lower ids.
+  size_t Mark(const Candidates& candidates, double enough) {
     near_.Fill(
-        distances_.size(), *most, [this](size_t k) { return distances_[k]; },
-        [&](size_t k) { return candidates[indices_[k]].weight; });
+        distances_.size(), most_, [this](size_t i) { return distances_[i]; },
+        [&](size_t i) { return candidates[i].weight; });
     const RangeSums::Cut cut =
         near_.Find([&](uint64_t sum, size_t count) { return IsEnough(sum, count, enough); });
-    stays_.assign(candidates.size(), 0);
     at_cut_.clear();
     const std::span ranges = near_.ranges();
-    for (size_t k = 0; k < ranges.size(); ++k) {
-      const uint16_t range = ranges[k];
-      stays_[indices_[k]] = range < cut.range ? 1 : 0;
-      if (range == cut.range) at_cut_.push_back({distances_[k], indices_[k]});
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      if (ranges[i] == cut.range) at_cut_.push_back({distances_[i], static_cast<uint32_t>(i)});
     }
     const auto is_nearer = [&](const Typical& a, const Typical& b) {
       if (a.distance != b.distance) return a.distance < b.distance;
@@ -93,20 +107,19 @@ class TypicalStage final : public CopiedStage<TypicalStage> {
     uint64_t sum = cut.sum_before;
     size_t count = cut.count_before;
     for (const Typical& entry : at_cut_) {
-      stays_[entry.index] = 1;
+      if (IsEnough(sum, count, enough)) near_.Leave(entry.index);
       sum += candidates[entry.index].weight;
-      if (IsEnough(sum, ++count, enough)) break;
+      ++count;
     }
+    return cut.range;
   }
 
   double p_;
   size_t keep_min_;
-  std::vector<uint32_t> indices_;  // of candidates with a probability
-  std::vector<double> weights_;    // of these, then their terms of the entropy
-  std::vector<double> distances_;  // of these
-  RangeSums near_;                 // scratch of Mark: by distance
+  std::vector<double> distances_;  // of all candidates
+  double most_ = 0;
+  RangeSums near_;               // scratch of Mark: by distance
   std::vector<Typical> at_cut_;  // scratch of Mark: the range in which the probabilities are enough
-  std::vector<uint8_t> stays_;   // of all candidates
 };
 
 constexpr SamplerSetting kTypicalSettings[] = {
