@@ -259,10 +259,18 @@ class Starting(unittest.TestCase):
         for options, code, text in (
                 (("--host", "0.0.0.0", "--port", "0"), 2, "--no-key"), (("--host", "no.such.host.invalid"), 2, "--host"),
                 (("--api-key-file", "/nowhere"), 1, "/nowhere"), (("--cors-origins", "*"), 2, "--cors-origins"),
-                (("--parallel", "0"), 2, "--parallel"), (("--port", "70000"), 2, "--port")):
+                (("--parallel", "0"), 2, "--parallel"), (("--port", "70000"), 2, "--port"),
+                (("--memory-max", "1GiB"), 2, "--memory-max: expected --models"), (("--kv-budget", "1000"), 1, "--kv-budget: a text of 32 tokens needs")):
             found, out, error = run_kvant("serve", CHAT_MODEL, *options)
             self.assertEqual((found, out), (code, ""), error)
             self.assertIn(text, error)
+        for port in ("abc", "70000", "-1", "80 81", ""):
+            found, out, error = run_kvant("serve", CHAT_MODEL, environment={"KVANT_PORT": port})
+            self.assertEqual((found, out), (2, ""), error)
+            self.assertIn("KVANT_PORT: expected a whole number from 0 to 65535", error)
+        code, _, error = run_kvant("serve", os.path.dirname(__file__))
+        self.assertEqual(code, 2)
+        self.assertRegex(error, "is a directory; --models serves the GGUF files of one")
         code, _, error = run_kvant("serve")
         self.assertEqual(code, 2)
         self.assertIn("hf download", error)
@@ -314,6 +322,7 @@ class Starting(unittest.TestCase):
                 server.process.send_signal(signal.SIGTERM)
                 time.sleep(0.3)
             connection.close()
+            self.assertTrue(server.process.stderr.read().endswith("kvant: note: texts under way may go on for 600 s; another signal ends them\n"))
 
 
 if __name__ == "__main__":
