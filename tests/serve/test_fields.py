@@ -157,6 +157,18 @@ class Fields(ServerCase):
         self.check_error(data)
         self.assertIn("too many members", data["error"]["message"])
 
+    def test_bodies_of_many_objects(self):
+        """They are refused before they become many times their size; what strings say does not count."""
+        message = {"role": "user", "content": "a:\\\":" * 4}
+        before = self.server.peak()
+        self.server.forget_peak()
+        data = self.server.post(CHATS, {"messages": [message] * 140000, "max_tokens": 1}, 400)
+        self.check_error(data)
+        self.assertIn("262144 members", data["error"]["message"])
+        if self.server.has_own_memory():
+            self.assertLess(self.server.peak(), before + (64 << 20))
+        self.expect(TEXTS, {"prompt": "\":\\" * 300000, "max_tokens": 1}, 400, "prompt")
+
     def test_contexts(self):
         """A prompt that fills the context is served, one token more is refused with both numbers."""
         size = self.server.ask("GET", "/props")[2]["default_generation_settings"]["n_ctx"]
