@@ -10,7 +10,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree
 
-SUITE_SECONDS_MOST = 60  # a longer suite is split, or carries the label "long"
+SUITE_SECONDS_MOST = 60  # a longer suite is cut into parts, see tests/list_suites.cmake
 
 
 def cpu_name():
@@ -67,7 +67,7 @@ def main():
     long = [suite["name"] for suite in suites
             if suite["part"] == "tests" and suite["seconds"] > SUITE_SECONDS_MOST]
     if long:
-        print("over %d s, to be split or labelled: %s" % (SUITE_SECONDS_MOST, " ".join(long)))
+        print("over %d s, to be cut into parts: %s" % (SUITE_SECONDS_MOST, " ".join(long)))
 
 
 if __name__ == "__main__":

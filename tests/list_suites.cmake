@@ -21,22 +21,37 @@ endif()
 # sections; latents. No two have type and window in common.
 set(few_kinds f16 f32_window_100 mixed_f32_window_1 mixed_q8_window_33 mixed_f16_sections_40 latent_q8)
 
-# add_suite(NAME FILTER): the entry NAME, where it is chosen, and CHOSEN_NAME, which says so.
+# Entries that would take over a minute are cut into parts of about as many tests each: NAME/1, NAME/2.
+set(parts_BartG2p 2)
+set(parts_CudaAttention 2)
+set(parts_Listed/Families 3)
+set(parts_OnDevice/Runner 2)
+set(parts_OnDevice/Latents 2)
+
+# add_suite(NAME FILTER VARIABLE=VALUE...): the entry NAME, or those of its parts, where it is chosen.
 macro(add_suite name filter)
-  set(added FALSE)
   list(FIND chosen ${name} at)  # ctest sets no policies, so if() knows no IN_LIST
   if(NOT chosen OR at GREATER -1)
-    set(added TRUE)
-    add_test("${name}" ${program} "--gtest_filter=${filter}" --gtest_brief=1)
-    set_tests_properties("${name}" PROPERTIES TIMEOUT 1800)
-    # What takes longest, some of it with sanitizers only, begins first, so that no core waits for it
-    # in the end.
-    if(${name} MATCHES "^(Listed/Families|Kinds/(RunnerKinds|HostileSessionFile)|Seeded/Recurrent|BartG2p|BenchTest|QuantizeSize|Isa/(Attention|AttentionRows|MatMul(Values|Invariance)Test))$")
-      set_tests_properties("${name}" PROPERTIES COST 100)
+    set(parts 1)
+    if(DEFINED parts_${name})
+      set(parts ${parts_${name}})
     endif()
-    if(${name} MATCHES "^(Listed/Families)$")  # over a minute
-      set_tests_properties("${name}" PROPERTIES LABELS long)
-    endif()
+    foreach(part RANGE 1 ${parts})
+      set(entry "${name}")
+      set(variables ${ARGN})
+      if(parts GREATER 1)
+        set(entry "${name}/${part}")
+        math(EXPR index "${part} - 1")
+        list(APPEND variables GTEST_TOTAL_SHARDS=${parts} GTEST_SHARD_INDEX=${index})
+      endif()
+      add_test("${entry}" ${program} "--gtest_filter=${filter}" --gtest_brief=1)
+      set_tests_properties("${entry}" PROPERTIES TIMEOUT 1800 ENVIRONMENT "${variables}")
+      # What takes longest, some of it with sanitizers only, begins first, so that no core waits for it
+      # in the end.
+      if(${name} MATCHES "^(Listed/Families|Kinds/(RunnerKinds|HostileSessionFile)|Seeded/Recurrent|BartG2p|BenchTest|QuantizeSize|Isa/(Attention|AttentionRows|MatMul(Values|Invariance)Test))$")
+        set_tests_properties("${entry}" PROPERTIES COST 100)
+      endif()
+    endforeach()
   endif()
 endmacro()
 
@@ -49,11 +64,7 @@ foreach(entry
     "Sessions=*/SessionFile*:Preemption*:PrefixCache*:Scheduler*:Shakespeare*:Gemma3*:KvTensors*")
   string(REGEX MATCH "^[^=]+" name ${entry})
   string(REGEX REPLACE "^[^=]+=" "" filter ${entry})
-  add_suite(OnDevice/${name} "${filter}")
-  if(added)
-    set_tests_properties(OnDevice/${name} PROPERTIES TIMEOUT 1800
-      ENVIRONMENT "KVANT_TEST_OFFLOAD=emulated")
-  endif()
+  add_suite(OnDevice/${name} "${filter}" KVANT_TEST_OFFLOAD=emulated)
 endforeach()
 
 # "Suite." or "Suite/0.  # TypeParam = float" opens a suite; its tests follow indented, "  Name/f16".

@@ -23,6 +23,23 @@ Listed/Families.
 class Listing(unittest.TestCase):
     def entries(self, *arguments, **environment):
         """Name of an entry -> its filter."""
+        output = self.listing(*arguments, **environment)
+        names = re.findall(r"^  Test +#\d+: (\S+)", output, re.M)
+        return dict(zip(names, re.findall(r"--gtest_filter=([^\"]*)", output)))
+
+    def environments(self, *arguments):
+        """Name of an entry -> its variables."""
+        found, variables = {}, []
+        for line in self.listing(*arguments).splitlines():
+            if line.startswith("Test command") or re.match(r"\d+: Test command", line):
+                variables = []
+            elif re.match(r"(\d+: )? +\w+=\S+$", line):
+                variables.append(line.split()[-1])
+            elif line.startswith("  Test"):
+                found[line.split()[-1]] = variables
+        return found
+
+    def listing(self, *arguments, **environment):
         with tempfile.TemporaryDirectory() as folder:
             program = os.path.join(folder, "program")
             with open(program, "w", encoding="utf-8") as file:
@@ -41,16 +58,24 @@ class Listing(unittest.TestCase):
                                     env=dict(clean, **environment), stdout=subprocess.PIPE,
                                     stderr=subprocess.STDOUT, universal_newlines=True).stdout
         self.assertNotIn("CMake", output)
-        names = re.findall(r"^  Test +#\d+: (\S+)", output, re.M)
-        return dict(zip(names, re.findall(r"--gtest_filter=([^\"]*)", output)))
+        return output
 
     def test_every_suite_is_an_entry(self):
         found = self.entries()
         self.assertEqual([name for name in found if not name.startswith("OnDevice/")],
-                         ["Npy", "Kinds/Runner", "Kinds/Hostile", "Types/Kv", "Listed/Families"])
-        self.assertEqual(len(found), 10)
+                         ["Npy", "Kinds/Runner", "Kinds/Hostile", "Types/Kv",
+                          "Listed/Families/1", "Listed/Families/2", "Listed/Families/3"])
+        self.assertEqual(len(found), 14)
         self.assertEqual(found["Kinds/Runner"], "Kinds/Runner.*")
-        self.assertEqual(list(self.entries("-L", "long")), ["Listed/Families"])
+
+    def test_parts_run_every_test_once(self):
+        """Each part has the whole filter and a number of its own; others have none."""
+        found = self.environments("-R", "^(Listed/Families|OnDevice/Latents|Npy)")
+        for name, parts, further in (("Listed/Families", 3, []), ("OnDevice/Latents", 2, ["KVANT_TEST_OFFLOAD=emulated"])):
+            for part in range(parts):
+                self.assertEqual(found["%s/%d" % (name, part + 1)],
+                                 [*further, "GTEST_TOTAL_SHARDS=%d" % parts, "GTEST_SHARD_INDEX=%d" % part])
+        self.assertEqual(found["Npy"], [])
 
     def test_a_file_chooses_suites(self):
         self.assertEqual(list(self.entries(KVANT_TEST_SUITES="chosen")),

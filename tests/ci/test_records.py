@@ -91,7 +91,7 @@ class Times(InFolder):
                           for suite in found["suites"]],
                          [("Kinds/Drafts", 61.5, "failed"), ("Npy", 1.25, "passed")])
         self.assertIn("171  together", text)
-        self.assertIn("over 60 s, to be split or labelled: Kinds/Drafts", text)
+        self.assertIn("over 60 s, to be cut into parts: Kinds/Drafts", text)
 
 
 if __name__ == "__main__":

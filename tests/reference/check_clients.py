@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Talks to kvant serve through the packages openai and anthropic, as they are, and compares what they hand out.
 
-    PYTHON tests/reference/check_clients.py [PROGRAM]
+    PYTHON tests/reference/check_clients.py [PROGRAM] [--write]
 
 PYTHON has openai 3 and anthropic 2. For both: answers, streams through the packages' own accumulators, counts of tokens, calls of tools,
-schemas, and the class of each error. Warnings are errors. It prints a line for each part and ends with 1 where one fails.
+schemas, and the class of each error. Warnings are errors. It prints a line for each part and ends with 1 where one fails. With --write
+it makes tests/serve/recorded_clients.json, the requests that tests/serve/test_recorded.py sends without the packages.
 """
 import json
 import os
@@ -15,12 +16,15 @@ import warnings
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-os.environ["KVANT_PROGRAM"] = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / "build/release/kvant")
+WRITES = "--write" in sys.argv[1:]
+ARGUMENTS = [argument for argument in sys.argv[1:] if argument != "--write"]
+os.environ["KVANT_PROGRAM"] = ARGUMENTS[0] if ARGUMENTS else str(ROOT / "build/release/kvant")
 sys.path.insert(0, str(ROOT / "tests/serve"))
 
 import anthropic  # noqa: E402  the path comes first
 import openai  # noqa: E402
 import pydantic  # noqa: E402
+import recorded_clients  # noqa: E402
 from common import CHAT_MODEL, TEXT_MODEL, Server  # noqa: E402
 from test_tool_dialects import PLAIN  # noqa: E402
 from tool_case import ANTHROPIC_TOOLS, TOOLS  # noqa: E402
@@ -140,7 +144,7 @@ def openai_errors(server):
     body = {"model": "m", "messages": QUESTION}
     expect_error(openai.BadRequestError, lambda: client.chat.completions.create(**{**body, "temperature": "hot"}), status_code=400, param="temperature")
     expect_error(openai.NotFoundError, lambda: client.models.retrieve("none"), code="model_not_found")
-    expect_error(openai.BadRequestError, lambda: client.completions.create(model="m", prompt="a " * 100000), code="context_length_exceeded")
+    expect_error(openai.BadRequestError, lambda: client.completions.create(model="m", prompt="a " * 4000), code="context_length_exceeded")
     expect_error(openai.InternalServerError, lambda: client.embeddings.create(model="m", input="a"), status_code=501)
     with Server(CHAT_MODEL, "--api-key", "right") as other:
         error = expect_error(openai.AuthenticationError, lambda: openai_of(other).models.list(), code="invalid_api_key")
@@ -206,14 +210,18 @@ def main():
     warnings.simplefilter("error")
     warnings.simplefilter("ignore", ResourceWarning)
     print(f"openai {openai.__version__}, anthropic {anthropic.__version__}, Python {sys.version.split()[0]}")
-    failed = 0
+    failed, recorded = 0, {}
     with tempfile.TemporaryDirectory() as folder:
         template = Path(folder, "template.jinja")
         template.write_text(PLAIN, encoding="utf-8")
         tools = (TEXT_MODEL, "--chat-template", str(template), "-c", "4096", "--strict")
         plain = (CHAT_MODEL,)
-        for options, parts in ((plain, (chats, schemas, completions, responses, openai_errors, messages, anthropic_errors)), (tools, (openai_tools, anthropic_tools))):
+        for name, options, parts in (("plain", plain, (chats, schemas, completions, responses, openai_errors, messages, anthropic_errors)),
+                                     ("tools", tools, (openai_tools, anthropic_tools))):
             with Server(*options) as server:
+                recorder = recorded_clients.Recorder(server)
+                server.url = recorder.url
+                recorded[name] = recorder.recorded
                 for part in parts:
                     try:
                         part(server)
@@ -221,6 +229,11 @@ def main():
                     except Exception:  # whatever a client raises is a fault
                         failed += 1
                         print("FAILED  " + part.__doc__ + "\n" + traceback.format_exc())
+                recorder.close()
+    if WRITES and not failed:
+        versions = {"openai": openai.__version__, "anthropic": anthropic.__version__}
+        count = recorded_clients.write(ROOT / "tests/serve/recorded_clients.json", versions, recorded)
+        print(f"wrote {count} requests")
     return 1 if failed else 0
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import time
 import unittest
@@ -16,6 +17,9 @@ CHAT_MODEL = "dialogue"
 TEXT_MODEL = "shakespeare"
 PAGE = os.path.join(os.path.dirname(__file__), "../../tools/serve/page")
 SECONDS = 120  # for anything that is to happen, on a machine that is busy
+# A text that does not end by itself. Without a stream nothing is sent, and so nobody need read.
+ENDLESS = {"prompt": "ROMEO:", "max_tokens": -1, "ignore_eos": True, "temperature": 0}
+LONG = ("-c", "200000")  # so that no text ends before its test
 
 
 class Server:
@@ -114,6 +118,20 @@ class Server:
                 found[name] = float(value)
         return found
 
+    def peak(self):
+        """The most bytes that were resident since forget_peak."""
+        with open("/proc/%d/status" % self.process.pid, encoding="ascii") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("VmHWM:")) * 1024
+
+    def forget_peak(self):
+        with open("/proc/%d/clear_refs" % self.process.pid, "w", encoding="ascii") as file:
+            file.write("5")
+
+    def has_own_memory(self):
+        """Whether the program's memory is what it asks for: sanitizers keep more."""
+        with open("/proc/%d/maps" % self.process.pid, encoding="utf-8") as file:
+            return not re.search(r"lib[at]san\.so", file.read())
+
     def wait_until(self, condition, seconds=SECONDS):
         """Waits until the metrics fulfil a condition."""
         end = time.monotonic() + seconds
@@ -123,6 +141,16 @@ class Server:
                 return metrics
             time.sleep(0.02)
         raise AssertionError("waited for %s s: %r" % (seconds, metrics))
+
+
+def leave(connection, at_once):
+    """Ends a connection: with RST at once, else with FIN."""
+    if at_once:
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    else:
+        with contextlib.suppress(OSError):  # the server may have ended it, since too much was to be read
+            connection.sock.shutdown(socket.SHUT_RDWR)
+    os.close(connection.sock.detach())
 
 
 def page_files():

@@ -81,6 +81,31 @@ class Messages(ServerCase):
             self.assertIn(place, data["error"]["message"])
 
 
+    def test_types_and_limits(self):
+        """For each field: null, values that are right, and values of a wrong type or beyond the limits."""
+        number = ["1", True, [], {}]
+        for field, right, wrong in (
+                ("max_tokens", [1, 2], [None, 0, -1, 1.5, "1", True, [], {}, 2 ** 63, 2 ** 31]), ("temperature", [None, 0, 1, 0.5], number),
+                ("top_p", [None, 0.5, 1], [*number, -0.1, 1.1]), ("top_k", [None, 0, 40], ["1", 1.5, True, [], {}, 2 ** 63]),
+                ("stop_sequences", [None, [], ["a"]], ["a", 1, {}, [1], [""], ["a"] * 129]), ("stream", [None, False], ["true", 1, [], {}]),
+                ("system", [None, "", "a", [], [{"type": "text", "text": "a"}]], [1, {}, [1], [{}], [{"type": "image"}], [{"type": "text", "text": 1}]]),
+                ("thinking", [None, {"type": "disabled"}, {"type": "adaptive"}], [1, "a", [], {}, {"type": "x"}, {"type": 1}]),
+                ("metadata", [None, {"user_id": "u"}], []), ("tools", [None, []], [1, "a", {}, [1]]), ("tool_choice", [None, {"type": "none"}], [1, "auto", {"type": "x"}]),
+                ("output_config", [None, {}], [1, "a", [], {"format": 1}]), ("model", [None, "m"], [1, [], {}]), ("nobody_knows", [1, {}], []),
+                ("messages", [[{"role": "user", "content": []}, {"role": "user", "content": "a"}]],
+                 [None, 1, "a", {}, [], [1], [{}], [{"role": "user"}], [{"role": 1, "content": "a"}], [{"role": "user", "content": 1}],
+                  [{"role": "user", "content": [1]}], [{"role": "user", "content": [{"type": "text", "text": None}]}]])):
+            body = {**self.body, "max_tokens": 1}
+            for value in right:
+                self.server.post(MESSAGES, {**body, field: value})
+            for value in wrong:
+                found, _, data = self.server.ask("POST", MESSAGES, {**body, field: value})
+                self.assertEqual(found, 400, (field, value, data))
+                self.assertIn(field, data["error"]["message"], (field, value))
+        for text in ('{"max_tokens": 1, "max_tokens": 1, "messages": []}', '{"max_tokens": NaN}', '{"max_tokens": 1e999}', "[]", "", "{"):
+            self.assertEqual(self.server.ask("POST", MESSAGES, text)[2]["error"]["type"], "invalid_request_error")
+
+
 class Responses(ServerCase):
     body = {"model": "m", "input": QUESTION, "temperature": 0}
 
@@ -127,3 +152,25 @@ class Responses(ServerCase):
             found, _, data = self.server.ask("POST", RESPONSES, body)
             self.assertEqual(found, 400, body)
             self.check_error(data, param=param)
+
+    def test_types_and_limits(self):
+        """For each field: null, values that are right, and values of a wrong type or beyond the limits."""
+        number, flag = ["1", True, [], {}], ["true", 1, [], {}]
+        for field, right, wrong in (
+                ("max_output_tokens", [None, 0, 1, 2], [-2, 1.5, "1", True, [], {}, 2 ** 63, 2 ** 31]), ("temperature", [None, 0, 1, 0.5], number),
+                ("top_p", [None, 0.5, 1], [*number, -0.1, 1.1]), ("instructions", [None, "", "a"], [1, [], {}]), ("stream", [None, False], flag),
+                ("parallel_tool_calls", [None, True, False], flag), ("reasoning", [None, {}, {"effort": "low", "summary": "auto"}], [1, "a", [], {"effort": 1}, {"effort": "huge"}]),
+                ("text", [None, {}, {"format": {"type": "text"}, "verbosity": "low"}], [1, "a", [], {"format": 1}, {"format": {}}, {"format": {"type": "x"}}]),
+                ("tools", [None, []], [1, "a", {}, [1]]), ("tool_choice", [None, "auto", "none"], [1, "x", [], {}]), ("store", [None, True, False], []),
+                ("include", [None, []], []), ("background", [None, False], [True]), ("previous_response_id", [None], ["r"]), ("conversation", [None], ["c", {}]),
+                ("model", [None, "m"], [1, [], {}]), ("nobody_knows", [1, {}], []), ("metadata", [None, {}], []), ("user", [None, "u"], []),
+                ("input", ["", "a"], [None, 1, {}, [], [1], [{}], [{"role": "user"}], [{"role": 1, "content": "a"}], [{"role": "user", "content": 1}], [{"role": "user", "content": [1]}]])):
+            body = {**self.body, "max_output_tokens": 1}
+            for value in right:
+                found, _, data = self.server.ask("POST", RESPONSES, {**body, field: value})
+                self.assertEqual(found, 200, (field, value, data))
+            for value in wrong:
+                found, _, data = self.server.ask("POST", RESPONSES, {**body, field: value})
+                self.assertEqual(found, 400, (field, value, data))
+                self.check_error(data)
+                self.assertTrue(str(data["error"]["param"]).startswith(field), (field, value, data))

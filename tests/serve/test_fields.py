@@ -1,9 +1,12 @@
 """Bodies and fields: each is taken, or refused with 400 and its name; nothing is a fault of the server."""
+import contextlib
+import http.client
 import json
 import random
 import time
+import unittest
 
-from common import TEXT_MODEL, ServerCase
+from common import SECONDS, TEXT_MODEL, Server, ServerCase
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
 TEXT = {"prompt": "Hi", "max_tokens": 1}
@@ -154,6 +157,18 @@ class Fields(ServerCase):
         self.check_error(data)
         self.assertIn("too many members", data["error"]["message"])
 
+    def test_bodies_of_many_objects(self):
+        """They are refused before they become many times their size; what strings say does not count."""
+        message = {"role": "user", "content": "a:\\\":" * 4}
+        before = self.server.peak()
+        self.server.forget_peak()
+        data = self.server.post(CHATS, {"messages": [message] * 140000, "max_tokens": 1}, 400)
+        self.check_error(data)
+        self.assertIn("262144 members", data["error"]["message"])
+        if self.server.has_own_memory():
+            self.assertLess(self.server.peak(), before + (64 << 20))
+        self.expect(TEXTS, {"prompt": "\":\\" * 300000, "max_tokens": 1}, 400, "prompt")
+
     def test_contexts(self):
         """A prompt that fills the context is served, one token more is refused with both numbers."""
         size = self.server.ask("GET", "/props")[2]["default_generation_settings"]["n_ctx"]
@@ -167,8 +182,14 @@ class Fields(ServerCase):
         self.assertEqual((error["n_prompt_tokens"], error["n_ctx"]), (size + 1, size))
         self.assertIn("exceeds the available context size", error["message"])
         self.assertIn("maximum context length is %d tokens" % size, error["message"])
-        data = self.server.post(TEXTS, {"prompt": "a", "max_tokens": 0})
-        self.assertEqual((data["choices"][0]["text"], data["usage"]["completion_tokens"]), ("", 0))
+        for limit in (0, 1):
+            data = self.server.post(TEXTS, {"prompt": "a", "max_tokens": limit, "ignore_eos": True})
+            self.assertEqual((data["choices"][0]["text"] != "", data["usage"]["completion_tokens"]), (limit > 0, limit))
+        # An empty prompt is BOS, and refused by a model that has none.
+        self.assertIn("no BOS", self.expect(TEXTS, {"prompt": "", "max_tokens": 1}, 400, "prompt")["error"]["message"])
+        with Server(TEXT_MODEL) as other:
+            data = other.post(TEXTS, {"prompt": "", "max_tokens": 1, "ignore_eos": True})
+            self.assertEqual((data["usage"]["prompt_tokens"], data["usage"]["completion_tokens"]), (1, 1))
 
     def test_random_fields(self):
         """Random values in random places: 200 or 400, and the server goes on."""
@@ -203,15 +224,26 @@ class LazyGrammars(ServerCase):
             self.assertGreater(found, 0, triggers)
 
 
-class Tokens(ServerCase):
+class RoundTrips(unittest.TestCase):
     def test_round_trips(self):
+        """Of 10,000 random strings, by the tokenizers of several models."""
         chance = random.Random(11)
-        letters = [chr(chance.randrange(32, 0x3000)) for _ in range(200)] + list("abc  \n\t<|>") + ["\U0001f600", "</s>"]
-        for _ in range(200):
-            text = "".join(chance.choice(letters) for _ in range(chance.randrange(40)))
-            tokens = self.server.post("/tokenize", {"content": text, "parse_special": False})["tokens"]
-            self.assertEqual(self.server.post("/detokenize", {"tokens": tokens})["content"], text)
+        letters = [chr(chance.randrange(32, 0x3000)) for _ in range(200)] + list("abc  \n\t<|>\r\u00a0\u200b\u0301") + ["\U0001f600", "</s>", "<|im_end|>", "'ll", "123"]
+        for model, count in (("dialogue", 4000), ("shakespeare", 2000), ("qwen35-tiny", 2000), ("lfm2-tiny", 2000)):
+            with Server(model) as server, contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=SECONDS)) as connection:
+                def ask(path, body):
+                    connection.request("POST", path, json.dumps(body))
+                    answer = connection.getresponse()
+                    data = json.loads(answer.read())
+                    self.assertEqual(answer.status, 200, data)
+                    return data
+                for _ in range(count):
+                    text = "".join(chance.choice(letters) for _ in range(chance.randrange(40)))
+                    tokens = ask("/tokenize", {"content": text, "parse_special": False})["tokens"]
+                    self.assertEqual(ask("/detokenize", {"tokens": tokens})["content"], text, model)
 
+
+class Tokens(ServerCase):
     def test_forms(self):
         one = self.server.post("/tokenize", {"content": "Hello"})
         two = self.server.post("/v1/tokenize", {"prompt": "Hello", "add_special_tokens": False})
@@ -229,6 +261,14 @@ class Tokens(ServerCase):
         count = self.server.post(CHATS + "/input_tokens", CHAT)
         self.assertEqual(count["object"], "response.input_tokens")
         self.assertEqual(self.server.post(CHATS, CHAT)["usage"]["prompt_tokens"], count["input_tokens"])
+        # The same ids: a completion behind the shown text has the same log-probabilities.
+        shown = {"temperature": 0, "max_tokens": 8, "ignore_eos": True}
+        chat = self.server.post(CHATS, {**CHAT, **shown, "logprobs": True, "top_logprobs": 5, "cache_prompt": False})
+        prompt = self.server.post("/tokenize", {"content": text, "add_special": False, "parse_special": True})["tokens"]
+        self.assertEqual(len(prompt), count["input_tokens"])
+        other = self.server.post("/completion", {**shown, "prompt": prompt, "n_predict": 8, "n_probs": 5, "cache_prompt": False})
+        self.assertEqual([token["logprob"] for token in chat["choices"][0]["logprobs"]["content"]],
+                         [token["logprob"] for token in other["completion_probabilities"]])
 
     def test_control_tokens_in_messages_stay_text(self):
         names = self.server.ask("GET", "/tokenizer_info")[2]
@@ -265,3 +305,9 @@ class Names(ServerCase):
         self.assertEqual(self.server.post(TEXTS, {**TEXT, "model": name})["model"], name)
         data = self.server.post(TEXTS, {**TEXT, "model": "other"}, 404)
         self.check_error(data, param="model", code="model_not_found")
+
+
+class OtherNames(ServerCase):
+    def test_any_name_is_answered_with_the_own_one(self):
+        for name in ("gpt-4o", "", None, "\u00e4 / :"):
+            self.assertEqual(self.server.post(TEXTS, {**TEXT, "model": name})["model"], "dialogue")

@@ -194,11 +194,12 @@ class Texts(ServerCase):
         self.assertEqual((found, data["error"]["param"]), (400, "grammar"))
 
     def test_company_changes_nothing(self):
+        """Neither texts nor log-probabilities, which tell every bit of the logits."""
         bodies = [{"prompt": "Speaker %d:" % i + " word" * (i % 5 * 30), "max_tokens": 16, "seed": i, "temperature": i % 3 * 0.6,
-                   "cache_prompt": False} for i in range(24)]
-        alone = [self.server.post(TEXTS, body)["choices"][0]["text"] for body in bodies]
-        with concurrent.futures.ThreadPoolExecutor(24) as threads:
-            together = list(threads.map(lambda body: self.server.post(TEXTS, body)["choices"][0]["text"], bodies))
+                   "cache_prompt": False, "logprobs": 5} for i in range(32)]
+        alone = [self.server.post(TEXTS, body)["choices"] for body in bodies]
+        with concurrent.futures.ThreadPoolExecutor(32) as threads:
+            together = list(threads.map(lambda body: self.server.post(TEXTS, body)["choices"], bodies))
         self.assertEqual(together, alone)
 
 

@@ -26,6 +26,17 @@ bool IsAt(const Endpoint& endpoint, std::string_view path, std::string_view plai
   return endpoint.path.ends_with('/') ? plain.starts_with(endpoint.path) : plain == endpoint.path;
 }
 
+using ErrorForm = Json (*)(const ApiError& error);
+
+// The form that errors have at a path.
+ErrorForm ErrorFormAt(const std::string& path) {
+  const std::string_view plain = WithoutVersion(path);
+  for (const Endpoint& one : Endpoints()) {
+    if (IsAt(one, path, plain)) return one.error_json;
+  }
+  return ErrorJson;
+}
+
 // Adds the files of the page.
 std::vector<Endpoint> WithPage(std::vector<Endpoint> endpoints) {
   for (const PageFile& file : PageFiles()) {
@@ -235,7 +246,7 @@ std::optional<HttpAnswer> ApiHandler::OnHead(const HttpRequest& head) {
   const auto refused = CheckHead(head, &endpoint);
   if (!refused.has_value()) return {};
   context_.metrics.CountAnswer("refused", refused->status);
-  HttpAnswer answer = AnswerOf(*refused, ErrorJson(*refused));
+  HttpAnswer answer = AnswerOf(*refused, ErrorFormAt(head.path)(*refused));
   for (HttpHeader& header : HeadersFor(head)) answer.headers.push_back(std::move(header));
   if (refused->status == 405) {
     answer.headers.push_back({"Allow", refused->further["allow"].get<std::string>()});

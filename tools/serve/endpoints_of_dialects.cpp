@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
 #include "tools/serve/answer/messages_format.h"
 #include "tools/serve/answer/responses_format.h"
 #include "tools/serve/endpoints.h"
+#include "tools/serve/request/dialect_names.h"
 #include "tools/serve/request/dialects.h"
 
 namespace kvant::tools {
@@ -72,14 +74,15 @@ void WarnOfSkipped(const std::vector<std::string>& types, Exchange& exchange) {
 }
 
 // Sends how many tokens a request's prompt is, as the members in `answer`.
-void AnswerTokensOf(EndpointContext& context, Exchange& exchange, ToChat convert, Json answer) {
+void AnswerTokensOf(EndpointContext& context, Exchange& exchange, ToChat convert,
+                    std::span<const DialectName> names, Json answer) {
   RequestJson body;
   ChatRequest chat;
   JobPrompt prompt;
   Refusal refusal = ReadChatBody(exchange, convert, &body, &chat);
   if (!refusal.has_value()) refusal = ReadPrompt(context, exchange, chat, &prompt);
   answer["input_tokens"] = prompt.tokens.size();
-  SendOrRefuse(exchange, refusal, answer);
+  SendOrRefuse(exchange, InNames(std::move(refusal), names), answer);
 }
 
 }  // namespace
@@ -92,13 +95,13 @@ void AnswerMessages(EndpointContext& context, Exchange exchange) {
     const auto make = [&](const TextFields&) {
       return std::make_unique<MessagesFormat>(context.served.options().alias);
     };
-    refusal = StartChat(context, chat, make, exchange);
+    refusal = InNames(StartChat(context, chat, make, exchange), kMessagesNames);
   }
   if (refusal.has_value()) exchange.Refuse(*refusal);
 }
 
 void AnswerMessagesTokens(EndpointContext& context, Exchange exchange) {
-  AnswerTokensOf(context, exchange, CountedMessages, Json::object());
+  AnswerTokensOf(context, exchange, CountedMessages, kMessagesNames, Json::object());
 }
 
 void AnswerResponses(EndpointContext& context, Exchange exchange) {
@@ -111,13 +114,14 @@ void AnswerResponses(EndpointContext& context, Exchange exchange) {
           SettingsOf(context.served, body, chat.tools, fields));
     };
     WarnOfSkipped(chat.tools.skipped, exchange);
-    refusal = StartChat(context, chat, make, exchange);
+    refusal = InNames(StartChat(context, chat, make, exchange), kResponsesNames);
   }
   if (refusal.has_value()) exchange.Refuse(*refusal);
 }
 
 void AnswerResponsesTokens(EndpointContext& context, Exchange exchange) {
-  AnswerTokensOf(context, exchange, ChatOfResponses, {{"object", "response.input_tokens"}});
+  AnswerTokensOf(context, exchange, ChatOfResponses, kResponsesNames,
+                 {{"object", "response.input_tokens"}});
 }
 
 }  // namespace kvant::tools

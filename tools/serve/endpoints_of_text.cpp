@@ -18,6 +18,10 @@
 namespace kvant::tools {
 namespace {
 
+// More members of objects than this are refused before a body is taken apart: each becomes some
+// hundred bytes, several times.
+constexpr size_t kBodyMembersMax = size_t{1} << 18;
+
 // How many tokens /v1/completions makes where nothing else is said, as OpenAI has it.
 constexpr int64_t kCompletionTokens = 16;
 
@@ -148,6 +152,22 @@ Refusal Detokenize(EndpointContext& context, const Exchange& exchange, Json* out
   return {};
 }
 
+// Members of objects in a text of JSON: the colons that are not in strings.
+size_t MembersIn(std::string_view text) {
+  size_t count = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') {
+      in_string = !in_string;
+    } else if (in_string && text[i] == '\\') {
+      ++i;
+    } else if (!in_string && text[i] == ':') {
+      ++count;
+    }
+  }
+  return count;
+}
+
 }  // namespace
 
 Refusal CheckMayBegin(const EndpointContext& context, const RequestJson& body) {
@@ -222,6 +242,12 @@ std::string TextOfTokens(const Tokenizer& tokenizer, const std::vector<TokenId>&
 }
 
 Refusal ReadBody(const Exchange& exchange, RequestJson* out) {
+  if (MembersIn(exchange.request.body) > kBodyMembersMax) {
+    ApiError error;
+    error.message = fmt::format("the body: expected at most {} members of objects, found more",
+                                kBodyMembersMax);
+    return error;
+  }
   auto body = formats::ParseJson(exchange.request.body, "the body");
   if (!body.ok()) return ApiErrorOf(body.error());
   if (!body->is_object()) {

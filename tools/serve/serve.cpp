@@ -4,6 +4,7 @@
 #include <chrono>
 #include <filesystem>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -210,6 +211,9 @@ Result<std::unique_ptr<ModelPool>> PoolOfFolder(const ServeSetup& setup) {
 // Lets texts under way end, for a time.
 void Drain(ModelPool& models, ApiHandler& handler, std::chrono::seconds most) {
   handler.Drain();
+  if (most > 0s && !models.failed() && !models.idle()) {
+    Note(fmt::format("texts under way may go on for {} s; another signal ends them", most.count()));
+  }
   const auto end = std::chrono::steady_clock::now() + most;
   while (std::chrono::steady_clock::now() < end && !models.failed()) {
     if (models.idle()) return;
@@ -292,6 +296,21 @@ int ServeCommand(CommandLine& line) {
   if (const auto code = TakePositionals(line, options.model, ModelNeed::kOptional, StdinUse::kNone,
                                         &positionals)) {
     return *code;
+  }
+  if (!options.port_status.ok() && !list.Given("--port")) {
+    return line.UsageError(options.port_status.error().message);
+  }
+  if (!options.models.has_value() && options.memory_bytes > 0) {
+    return line.UsageError(
+        "--memory-max: expected --models with it; --kv-budget is for one model, whose weights have "
+        "a size");
+  }
+  std::error_code ignored;
+  if (std::filesystem::is_directory(positionals.model, ignored)) {
+    return line.UsageError(fmt::format(
+        "{}: is a directory; --models serves the GGUF files of one, and 'kvant convert' "
+        "makes one of a folder of Hugging Face",
+        positionals.model));
   }
   if (options.models.has_value() && !positionals.model.empty()) {
     return line.UsageError("--models: not possible together with a model");

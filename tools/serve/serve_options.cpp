@@ -26,6 +26,20 @@ constexpr int64_t kDayMs = int64_t{24} * 3600 * 1000;
 constexpr int64_t kQueueMax = 1 << 20;
 constexpr int64_t kConnectionsMax = 1 << 16;
 
+// Refuses a limit of the KV cache below what the shortest texts need.
+Status CheckBudget(const Model& model, const SessionOptions& session) {
+  if (session.kv_bytes_max == 0) return {};
+  constexpr int64_t kTokens = 32;  // a block
+  SessionOptions alone = session;
+  alone.context = kTokens;
+  alone.sequences = 1;
+  alone.kv_bytes_max = 0;
+  KVANT_ASSIGN(const MemoryPlan plan, PlanMemory(model, alone));
+  if (plan.kv <= session.kv_bytes_max) return {};
+  return MakeError(ErrorCode::kOutOfMemory, "--kv-budget: a text of {} needs {}, found {}",
+                   Counted(kTokens, "token"), SizeText(plan.kv), SizeText(session.kv_bytes_max));
+}
+
 }  // namespace
 
 void ServeOptions::AddServer(OptionList& list) {
@@ -39,7 +53,13 @@ void ServeOptions::AddServer(OptionList& list) {
                hosts);
   if (const char* const typed = std::getenv("KVANT_PORT")) {
     const auto number = ParseNumbers("KVANT_PORT", {typed}, {0, kPortMax});
-    if (number.ok() && number->size() == 1) port = number->front();
+    if (number.ok() && number->size() == 1) {
+      port = number->front();
+    } else {
+      port_status = MakeError(ErrorCode::kInvalid,
+                              "KVANT_PORT: expected a whole number from 0 to {}, found '{}'",
+                              kPortMax, Visible(typed));
+    }
   }
   list.Integer("--port", &port, {0, kPortMax}, "Listen on this port; 0 takes a free one");
   list.Texts("--api-key", &keys, "KEY,...", "Answer only requests with one of these keys");
@@ -231,6 +251,7 @@ Result<SessionOptions> ServeOptions::SessionWithin(const Model& opened, uint64_t
 
 Result<SessionOptions> ServeOptions::Session(const Model& opened, std::string* note) const {
   KVANT_ASSIGN(SessionOptions out, FullSession());
+  KVANT_TRY(CheckBudget(opened, out));
   if (out.kv_bytes_max > 0 || !out.kv_cache) return out;
   KVANT_ASSIGN(const SessionOptions resolved, ResolveOptions(opened, out));
   KVANT_ASSIGN(const MemoryPlan plan, PlanMemory(opened, resolved));

@@ -27,6 +27,7 @@ struct ServeOptions {
 
   std::string hosts = "127.0.0.1";  // a list with commas
   int64_t port = 8080;
+  Status port_status;  // of KVANT_PORT
   std::vector<std::string> keys;
   std::optional<std::string> key_file;
   std::vector<std::string> origins;  // lists with commas

@@ -55,6 +55,12 @@ class Connection final : public AnswerOwner, public std::enable_shared_from_this
   void Start();
   void Close();
   void EndIfIdle();
+  // Whether a whole request is there, and its answer not yet sent.
+  bool has_request() const { return part_ == Part::kAnswer || writing_; }
+  // One whose head is complete counts as younger than one without.
+  bool WaitsLongerThan(const Connection& other) const {
+    return part_ != other.part_ ? part_ < other.part_ : waits_since_ < other.waits_since_;
+  }
 
   // Any thread.
   void TakeAnswerSoon() override;
@@ -84,6 +90,7 @@ class Connection final : public AnswerOwner, public std::enable_shared_from_this
   Socket socket_;
   asio::steady_timer timer_;
   Clock::time_point deadline_;
+  Clock::time_point waits_since_ = Clock::now();  // for a request
   bool timer_waits_ = false;
   bool closed_ = false;
   bool reading_ = false;
@@ -154,14 +161,20 @@ class ServerState final : public HttpServer {
   void Remove(const std::shared_ptr<Connection>& connection) {
     connections_.erase(connection);
     count_.store(connections_.size());
-    for (const auto& door : doors_) {
-      if (!door->accepting) Accept(*door);
-    }
+    AcceptMore();
+  }
+
+  // There may be room for connections that wait outside.
+  void AcceptMore() {
+    for (const auto& door : doors_) Accept(*door);
   }
 
  private:
+  bool is_full() const { return connections_.size() >= limits_.connections_max; }
+  std::shared_ptr<Connection> LongestWithoutRequest() const;
+
   void Accept(Door& door) {
-    if (draining_ || connections_.size() >= limits_.connections_max) return;
+    if (door.accepting || draining_ || (is_full() && LongestWithoutRequest() == nullptr)) return;
     door.accepting = true;
     door.acceptor.async_accept([this, &door](const error_code& error, Socket socket) {
       if (error == asio::error::operation_aborted) return;
@@ -175,6 +188,11 @@ class ServerState final : public HttpServer {
           Accept(door);
         });
         return;
+      }
+      if (is_full()) {
+        const auto gives_way = LongestWithoutRequest();
+        if (gives_way == nullptr) return;  // all of them got requests meanwhile: the new one ends
+        gives_way->Close();
       }
       const int on = 1;  // refused by a Unix socket, which needs it not
       setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -194,6 +212,18 @@ class ServerState final : public HttpServer {
   std::atomic<size_t> count_ = 0;
   bool draining_ = false;
 };
+
+// The connection that gives way to a new one where all are taken: one without a whole request, so
+// that clients that send nothing, or slowly, keep nobody out, however many they are. Null where all
+// have one.
+std::shared_ptr<Connection> ServerState::LongestWithoutRequest() const {
+  std::shared_ptr<Connection> out;
+  for (const auto& connection : connections_) {
+    if (connection->has_request()) continue;
+    if (out == nullptr || connection->WaitsLongerThan(*out)) out = connection;
+  }
+  return out;
+}
 
 // ---- Connections --------------------------------------------------------------------------------
 
@@ -400,7 +430,9 @@ void Connection::AnswerDone() {
     return Read();
   }
   part_ = Part::kHead;
+  waits_since_ = Clock::now();
   SetDeadline(in_.empty() ? server_.limits().idle_seconds : server_.limits().head_seconds);
+  server_.AcceptMore();
   Process();
   Read();
 }

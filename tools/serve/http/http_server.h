@@ -31,6 +31,7 @@ struct HttpLimits {
   uint64_t body_bytes_max = uint64_t{16} << 20;
   // Bytes of an answer in pieces that the client has not taken yet; beyond it the connection ends.
   size_t unsent_bytes_max = size_t{1} << 20;
+  // Where there are so many, one without a whole request gives way to a new one.
   size_t connections_max = 1024;
   // Seconds: from the first byte of a head to its last, without a request, for a body, and until a
   // client takes kProgressBytes more of an answer, or what there is of it.

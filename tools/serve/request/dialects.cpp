@@ -236,6 +236,7 @@ Refusal TakeSchema(const RequestJson& format, const std::string& place, RequestJ
 Refusal ReadOutputConfig(const RequestJson& body, RequestJson& chat) {
   const RequestJson* const config = Member(body, "output_config");
   if (config == nullptr) return {};
+  if (!config->is_object()) return WrongType("output_config", "an object", *config);
   if (const RequestJson* const format = Member(*config, "format")) {
     if (JsonText(*format, "type") != "json_schema") {
       return WrongType("output_config.format.type", "json_schema", *format);
@@ -477,6 +478,7 @@ Refusal ChatOfResponses(const RequestJson& body, std::string_view text, ChatRequ
                {"stream", "stream"}},
               *chat);
   if (const RequestJson* const reasoning = Member(body, "reasoning")) {
+    if (!reasoning->is_object()) return WrongType("reasoning", "an object", *reasoning);
     CopyMembers(*reasoning, {{"effort", "reasoning_effort"}}, *chat);
   }
   KVANT_REFUSE(ReadTextOptions(body, *chat));
