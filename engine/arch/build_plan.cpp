@@ -271,8 +271,9 @@ Result<std::unique_ptr<graph::Plan>> BuildEncodePlan(const formats::GgufFile& fi
 Result<std::unique_ptr<graph::Plan>> BuildEmbedPlan(const formats::GgufFile& file,
                                                     const cpu::KernelTable& kernels,
                                                     const cpu::FloatGemm& float_gemm,
-                                                    const ModelSpec& spec, Pooling pooling) {
-  graph::PlanBuilder builder(file, kernels, float_gemm, nullptr, graph::kEmbedPlan);
+                                                    const ModelSpec& spec, Pooling pooling,
+                                                    graph::MatMulObserver* observer) {
+  graph::PlanBuilder builder(file, kernels, float_gemm, observer, graph::kEmbedPlan);
   const Stack& stack = FirstStack(spec);
   if (stack.streams.has_value()) {
     return MakeError(ErrorCode::kNotSupported, "{}: layers with several streams make no vectors",

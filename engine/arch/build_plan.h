@@ -51,6 +51,7 @@ Result<std::unique_ptr<graph::Plan>> BuildEncodePlan(const formats::GgufFile& fi
 Result<std::unique_ptr<graph::Plan>> BuildEmbedPlan(const formats::GgufFile& file,
                                                     const cpu::KernelTable& kernels,
                                                     const cpu::FloatGemm& float_gemm,
-                                                    const ModelSpec& spec, Pooling pooling);
+                                                    const ModelSpec& spec, Pooling pooling,
+                                                    graph::MatMulObserver* observer = nullptr);
 
 }  // namespace kvant::arch

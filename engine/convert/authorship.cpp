@@ -89,8 +89,8 @@ Result<ModelId> OwnId(const FolderConfig& config) {
                        std::count(path.begin(), path.end(), '/') > 1;
   if (!is_path) return ParseId(path);
   std::error_code error;
-  const fs::path folder = fs::weakly_canonical(config.folder, error);
-  return ModelId{"", error ? config.folder : folder.filename().string()};
+  const fs::path folder = fs::weakly_canonical(config.named_folder, error);
+  return ModelId{"", error ? config.named_folder : folder.filename().string()};
 }
 
 void AddText(std::string_view key, const std::string& text, GgufWriter& writer) {
@@ -200,7 +200,7 @@ std::string ReadableName(std::string_view id) {
 }
 
 Status AddAuthorship(const FolderConfig& config, const std::string& name, GgufWriter& writer) {
-  KVANT_ASSIGN(const FrontMatter card, ReadModelCard(config.folder));
+  KVANT_ASSIGN(const FrontMatter card, ReadModelCard(config.named_folder));
   KVANT_ASSIGN(const ModelId id, OwnId(config));
   std::string own_name = name.empty() ? FirstText(card, {"name", "model_name"}) : name;
   if (own_name.empty()) own_name = ReadableName(id.name);

@@ -161,8 +161,8 @@ Status RefuseAdapters(const formats::SafetensorsModel& model) {
 Status AddEmbedding(const FolderConfig& config, const HfFamily& family, const HfShape& shape,
                     const Vocabulary& vocabulary, const formats::SafetensorsModel& model,
                     Parameters& parameters) {
-  if (shape.labels == 0 && AsksYesOrNo(config.folder, family)) {
-    return AddYesNoScores(config.folder, vocabulary, model, shape, parameters);
+  if (shape.labels == 0 && AsksYesOrNo(config.named_folder, family)) {
+    return AddYesNoScores(config.named_folder, vocabulary, model, shape, parameters);
   }
   KVANT_ASSIGN(const auto causal, config.model.Bool("is_causal"));
   if (!config.modules && family.is_inner && causal.value_or(true)) {
@@ -179,7 +179,7 @@ Status AddEmbedding(const FolderConfig& config, const HfFamily& family, const Hf
                      "tokenizer that keeps capitals",
                      config.folder);
   }
-  return config.modules->AddTo(shape, config.folder, parameters);
+  return config.modules->AddTo(shape, config.named_folder, parameters);
 }
 
 Status WriteTensors(const std::vector<OutputTensor>& tensors, const ConvertOptions& options,
@@ -212,11 +212,13 @@ Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::strin
   }
   KVANT_ASSIGN(FolderConfig config,
                other ? Result<FolderConfig>(other->config()) : FolderConfig::Read(folder));
+  KVANT_TRY(CheckOutput(config.folder, output));
   KVANT_ASSIGN(const HfFamily* family, FindHfFamily(config.model));
-  KVANT_ASSIGN(const Quantization quantization, ReadQuantization(folder, config.model, *family));
+  KVANT_ASSIGN(const Quantization quantization,
+               ReadQuantization(config.folder, config.model, *family));
   KVANT_ASSIGN(const HfShape shape, ReadHfShape(*family, config.model));
   KVANT_ASSIGN(const auto model,
-               other ? other->Tensors() : formats::SafetensorsModel::OpenFolder(folder));
+               other ? other->Tensors() : formats::SafetensorsModel::OpenFolder(config.folder));
   KVANT_TRY(RefuseAdapters(model));
   config.makes_vectors = family->is_encoder || shape.labels > 0 || config.modules.has_value();
   const OutputType* type =

@@ -140,7 +140,10 @@ class ModuleReader {
     const std::string type = JsonText(module, "type");
     const std::string path = JsonText(module, "path");
     const std::string_view kind = std::string_view(type).substr(type.rfind('.') + 1);
-    if (number == 0) return AddEncoder(kind, type, path);
+    if (number == 0) {
+      out_.model_folder = path.empty() || path == "." ? folder_ : PathOfModule(folder_, "", path);
+      return kind == "Transformer" ? Status() : Unknown(type, 0);
+    }
     if (kind == "Pooling" && !out_.pooling) {
       KVANT_ASSIGN(const JsonObject config,
                    JsonObject::Read(PathOfModule(folder_, path, "config.json")));
@@ -161,14 +164,6 @@ class ModuleReader {
   }
 
  private:
-  Status AddEncoder(std::string_view kind, const std::string& type, const std::string& path) const {
-    if (kind != "Transformer") return Unknown(type, 0);
-    if (path.empty() || path == ".") return {};
-    return MakeError(ErrorCode::kNotSupported,
-                     "{}: the model lies in the folder {}; expected it beside modules.json", where_,
-                     formats::Quoted(path));
-  }
-
   Status Unknown(const std::string& type, size_t number) const {
     return MakeError(ErrorCode::kNotSupported,
                      "{}: module {} is {}; expected a Transformer, a Pooling, up to {} Dense and a "
@@ -201,11 +196,11 @@ Status ReadFolderPrompts(const std::string& folder, EmbeddingModules& out) {
   return known ? Status() : Status(config.Wrong("default_prompt_name", "the name of a prompt"));
 }
 
-Status ReadLimits(const std::string& folder, EmbeddingModules& out) {
+Status ReadLimits(EmbeddingModules& out) {
   for (const char* file : {"sentence_bert_config.json", "sentence_roberta_config.json",
                            "sentence_distilbert_config.json", "sentence_camembert_config.json",
                            "sentence_xlm-roberta_config.json"}) {
-    KVANT_ASSIGN(const JsonObject config, ReadIfThere(PathOfModule(folder, "", file)));
+    KVANT_ASSIGN(const JsonObject config, ReadIfThere(PathOfModule(out.model_folder, "", file)));
     KVANT_ASSIGN(const auto length, config.Integer("max_seq_length", kContextMax));
     KVANT_ASSIGN(const auto lower_case, config.Bool("do_lower_case"));
     if (length && *length > 0) out.max_length = length;
@@ -228,7 +223,7 @@ Result<std::optional<EmbeddingModules>> EmbeddingModules::Read(const std::string
   ModuleReader reader(folder, path, out);
   for (size_t i = 0; i < modules.size(); ++i) KVANT_TRY(reader.Add(modules[i], i));
   KVANT_TRY(ReadFolderPrompts(folder, out));
-  KVANT_TRY(ReadLimits(folder, out));
+  KVANT_TRY(ReadLimits(out));
   return std::optional<EmbeddingModules>(std::move(out));
 }
 

@@ -33,6 +33,7 @@ struct DenseModule {
 };
 
 struct EmbeddingModules {
+  std::string model_folder;  // the encoder's: the folder itself, or one in it
   std::optional<Pooling> pooling;
   std::vector<DenseModule> dense;  // in their order
   std::optional<int64_t> max_length;

@@ -231,10 +231,13 @@ Result<FolderConfig> FolderConfig::Read(const std::string& folder) {
                          ? "expected a folder with config.json and safetensors files"
                          : "no such folder");
   }
-  KVANT_ASSIGN(FolderConfig config, ReadWithoutModel(folder));
-  KVANT_ASSIGN(config.model, JsonObject::Read(PathIn(folder, "config.json")));
+  KVANT_ASSIGN(auto modules, EmbeddingModules::Read(folder));
+  const std::string& of_model = modules ? modules->model_folder : folder;
+  KVANT_ASSIGN(FolderConfig config, ReadWithoutModel(of_model));
+  KVANT_ASSIGN(config.model, JsonObject::Read(PathIn(of_model, "config.json")));
   KVANT_ASSIGN(config.model, WithTextModel(std::move(config.model)));
-  KVANT_ASSIGN(config.modules, EmbeddingModules::Read(folder));
+  config.modules = std::move(modules);
+  config.named_folder = folder;
   return config;
 }
 
@@ -242,8 +245,10 @@ Result<FolderConfig> FolderConfig::ReadWithoutModel(const std::string& folder) {
   KVANT_ASSIGN(JsonObject generation, ReadOptional(PathIn(folder, "generation_config.json")));
   KVANT_ASSIGN(JsonObject tokenizer, ReadOptional(PathIn(folder, "tokenizer_config.json")));
   KVANT_ASSIGN(JsonObject special, ReadOptional(PathIn(folder, "special_tokens_map.json")));
-  return FolderConfig{folder, JsonObject(PathIn(folder, "config.json")), std::move(generation),
+  FolderConfig config{folder, JsonObject(PathIn(folder, "config.json")), std::move(generation),
                       std::move(tokenizer), std::move(special)};
+  config.named_folder = folder;
+  return config;
 }
 
 Status AddSpecialTokens(const FolderConfig& config, const Vocabulary& vocabulary,

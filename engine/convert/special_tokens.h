@@ -22,15 +22,17 @@ using formats::JsonObject;
 
 // The small files of a folder; an absent file is an empty object.
 struct FolderConfig {
-  std::string folder;
-  JsonObject model;  // config.json, which must be there
+  std::string folder;  // with the model
+  JsonObject model;    // config.json, which must be there
   JsonObject generation;
   JsonObject tokenizer;
   JsonObject special_tokens;
   // The contents of files that are read as if the folder had them, by their names.
   std::map<std::string, std::shared_ptr<const formats::Json>, std::less<>> stand_ins = {};
   std::optional<EmbeddingModules> modules = {};  // of sentence-transformers
-  bool makes_vectors = false;                    // or scores: the model is no writer of texts
+  std::string named_folder =
+      {};                      // the one to be converted; sentence-transformers' may hold `folder`
+  bool makes_vectors = false;  // or scores: the model is no writer of texts
 
   static Result<FolderConfig> Read(const std::string& folder);
   // A folder that need not have a config.json; `model` is empty.

@@ -31,6 +31,7 @@ int64_t FirstRow(const HfTensor& row, const HfShape& shape) {
     case RowPart::kSecondHalf: return ExtentSize(row.rows, shape);
     case RowPart::kOddRows: return 1;
     case RowPart::kBehindTwo: return 2;
+    case RowPart::kBehindUnread: return shape.unread_positions;
     case RowPart::kKeys: return q_rows;
     case RowPart::kValues: return q_rows + ExtentSize(Extent::kKvRows, shape);
     default: return 0;

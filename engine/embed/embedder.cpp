@@ -166,7 +166,7 @@ Result<std::unique_ptr<Embedder::Parts>> Embedder::Parts::Make(std::shared_ptr<c
   parts->pooling = pooling;
   parts->segments = segments;
   parts->vocab = spec.encoder.has_value() ? spec.encoder->vocab : spec.vocab;
-  if (model->is_embedder() && spec.embedding.pooling == pooling) {
+  if (model->is_embedder() && spec.embedding.pooling.value_or(Pooling::kNone) == pooling) {
     parts->plan = &model->plan(graph::kEmbedPlan);
   } else {
     KVANT_ASSIGN(parts->own_plan,

@@ -69,6 +69,23 @@ Status ImportanceCollector::Run(Session& session, const Windows& windows,
   return session.Rewind(0);
 }
 
+Status ImportanceCollector::RunTexts(Embedder& embedder, std::span<const EmbedTokens> texts,
+                                     const WindowProgress& progress) {
+  int64_t tokens = 0;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (embedder.pooling() == Pooling::kRank) {
+      KVANT_TRY(embedder.Rank({&texts[i], 1}));
+    } else {
+      KVANT_TRY(embedder.Embed({&texts[i], 1}));
+    }
+    tokens += std::ssize(texts[i].ids);
+    if (progress) KVANT_TRY(progress(static_cast<int64_t>(i) + 1));
+  }
+  window_size_ = formats::kImatrixChunkRows;
+  windows_ = (tokens + window_size_ - 1) / window_size_;
+  return {};
+}
+
 Result<formats::Imatrix> ImportanceCollector::Take() const {
   formats::Imatrix imatrix;
   imatrix.chunk_count = static_cast<uint32_t>(windows_);

@@ -2,12 +2,13 @@
 // layers, the sums of its squared input activations per column, before they are quantized.
 //
 // Use: create the collector, open the model with it as ModelOptions::observer, run the windows,
-// take the matrix. The sums are in double and in the order of the text, so that they do not depend
-// on the threads. Thread-safety: one session at a time.
+// or the texts of an embedding model, take the matrix. The sums are in double and in the order of
+// the text, so that they do not depend on the threads. Thread-safety: one session at a time.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "engine/evaluate/windows.h"
 #include "engine/graph/rowwise/observer.h"
 #include "formats/imatrix.h"
+#include "kvant/embed.h"
 #include "kvant/session.h"
 
 namespace kvant::evaluate {
@@ -36,6 +38,11 @@ class ImportanceCollector final : public graph::MatMulObserver {
 
   // Runs every window whole.
   Status Run(Session& session, const Windows& windows, const WindowProgress& progress);
+
+  // Runs every text through an embedder that the model's own plan serves, with the pooling of the
+  // file. A chunk counts as kImatrixChunkRows tokens.
+  Status RunTexts(Embedder& embedder, std::span<const EmbedTokens> texts,
+                  const WindowProgress& progress);
 
   // The importances collected so far, without datasets. kCorrupt, naming the matrix, if an
   // activation was not finite.

@@ -99,7 +99,7 @@ Status Model::MakePlans(graph::MatMulObserver* observer) {
     Pooling pooling = spec_->embedding.pooling.value_or(Pooling::kNone);
     if (pooling == Pooling::kRank && !arch::HasClassifier(*file_)) pooling = Pooling::kNone;
     KVANT_ASSIGN(auto embed,
-                 arch::BuildEmbedPlan(*file_, *kernels_, *float_gemm_, *spec_, pooling));
+                 arch::BuildEmbedPlan(*file_, *kernels_, *float_gemm_, *spec_, pooling, observer));
     plans_.push_back(std::move(embed));
   }
   if (!has_encoder()) return {};

@@ -4,9 +4,14 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <memory>
+#include <sstream>
+#include <vector>
 
 #include "base/result.h"
+#include "engine/arch/spec.h"
 #include "engine/evaluate/importance.h"
+#include "kvant/embed.h"
 #include "tools/commands.h"
 #include "tools/options/evaluation_options.h"
 #include "tools/options/groups/idle_options.h"
@@ -18,10 +23,11 @@ constexpr HelpText kImatrixHelp = {
     "MODEL TEXT -o FILE [OPTIONS]",
     "Writes an importance matrix: it tells how much a text uses each column of every weight\n"
     "matrix. 'kvant quantize --imatrix' and llama-quantize read it and spend their bits\n"
-    "accordingly. The text is cut into windows as llama-imatrix does. The file has the GGUF form\n"
-    "if its name ends in .gguf, and otherwise the dat form that llama.cpp of early 2025 and\n"
-    "ik_llama.cpp read. --merge adds earlier files to it and needs neither MODEL nor TEXT;\n"
-    "--show prints what a file holds.",
+    "accordingly. The text is cut into windows as llama-imatrix does; for an embedding model each\n"
+    "line is a text. The file has the GGUF form if its name ends in .gguf, and otherwise the dat\n"
+    "form that llama.cpp of early 2025 and ik_llama.cpp read. --merge adds earlier files to it "
+    "and\n"
+    "needs neither MODEL nor TEXT; --show prints what a file holds.",
     "  kvant imatrix model-f16.gguf text.txt -o model.imatrix\n"
     "  kvant imatrix model-f16.gguf text.txt -o imatrix.gguf --chunks 100\n"
     "  kvant imatrix --merge a.imatrix --merge b.gguf -o both.imatrix\n"
@@ -52,13 +58,42 @@ Result<formats::ImatrixForm> OutputForm(const ImatrixOptions& options) {
                                             : formats::ImatrixForm::kDat;
 }
 
-Result<formats::Imatrix> Collect(const ImatrixOptions& options, const std::string& model_path,
-                                 const std::string& text_path) {
-  evaluate::ImportanceCollector collector(
-      options.process_output ? evaluate::OutputMatrix::kWatched : evaluate::OutputMatrix::kSkipped);
-  ModelOptions model_options = options.evaluation.model.Options();
-  model_options.observer = &collector;
-  KVANT_ASSIGN(const auto model, Model::Open(model_path, model_options));
+// The lines of a file that are not empty, as an embedding model reads them.
+Result<std::vector<EmbedTokens>> TextsOf(const std::string& path, const Embedder& embedder) {
+  KVANT_ASSIGN(const std::string content, ReadText(path));
+  std::vector<EmbedTokens> texts;
+  std::istringstream lines(content);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.ends_with('\r')) line.pop_back();
+    if (line.find_first_not_of(" \t") == std::string::npos) continue;
+    KVANT_ASSIGN(texts.emplace_back(), embedder.Tokens(line, {.too_long = TooLong::kCut}));
+  }
+  if (!texts.empty()) return texts;
+  return MakeError(ErrorCode::kInvalid, "{}: expected a text a line, found none", path);
+}
+
+Status CollectFromTexts(const ImatrixOptions& options, const std::shared_ptr<const Model>& model,
+                        const std::string& text_path, evaluate::ImportanceCollector& collector) {
+  EmbedOptions embed_options;
+  KVANT_ASSIGN(const SessionOptions threads, options.evaluation.session.Options());
+  embed_options.threads = threads.threads;
+  embed_options.placement = threads.placement;
+  if (!model->spec().embedding.pooling) embed_options.pooling = Pooling::kNone;
+  KVANT_ASSIGN(const auto embedder, Embedder::Create(model, embed_options));
+  KVANT_ASSIGN(std::vector<EmbedTokens> texts, TextsOf(text_path, *embedder));
+  if (options.evaluation.chunks) {
+    texts.resize(std::min(texts.size(), static_cast<size_t>(*options.evaluation.chunks)));
+  }
+  EvaluationProgress progress("texts", std::ssize(texts));
+  int64_t tokens = 0;
+  return collector.RunTexts(*embedder, texts, [&](int64_t done) {
+    tokens += std::ssize(texts[static_cast<size_t>(done - 1)].ids);
+    return progress.Update(done, tokens, "");
+  });
+}
+
+Status CollectFromWindows(const ImatrixOptions& options, const std::shared_ptr<const Model>& model,
+                          const std::string& text_path, evaluate::ImportanceCollector& collector) {
   KVANT_ASSIGN(auto tokens, TokenizeText(text_path, model->tokenizer()));
   KVANT_ASSIGN(const auto windows,
                evaluate::Windows::Cut(
@@ -68,9 +103,20 @@ Result<formats::Imatrix> Collect(const ImatrixOptions& options, const std::strin
                WindowSessionOptions(options.evaluation.session, windows.size()));
   KVANT_ASSIGN(const auto session, options.evaluation.session.Open(model, session_options));
   EvaluationProgress progress("windows", windows.count());
-  KVANT_TRY(collector.Run(*session, windows, [&](int64_t done) {
+  return collector.Run(*session, windows, [&](int64_t done) {
     return progress.Update(done, done * windows.size(), "");
-  }));
+  });
+}
+
+Result<formats::Imatrix> Collect(const ImatrixOptions& options, const std::string& model_path,
+                                 const std::string& text_path) {
+  evaluate::ImportanceCollector collector(
+      options.process_output ? evaluate::OutputMatrix::kWatched : evaluate::OutputMatrix::kSkipped);
+  ModelOptions model_options = options.evaluation.model.Options();
+  model_options.observer = &collector;
+  KVANT_ASSIGN(const auto model, Model::Open(model_path, model_options));
+  KVANT_TRY(model->is_embedder() ? CollectFromTexts(options, model, text_path, collector)
+                                 : CollectFromWindows(options, model, text_path, collector));
   KVANT_ASSIGN(formats::Imatrix imatrix, collector.Take());
   imatrix.datasets.push_back(text_path);
   return imatrix;

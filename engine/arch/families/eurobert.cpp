@@ -22,6 +22,8 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kHalves, attentions, model.ropes));
   KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, cpu::Activation::kSilu));
   FillLayers(stack, {}, attentions, ffns);
+  model.embedding.classifier_activation = cpu::Activation::kGeluErf;
+  model.embedding.classifier_pooling = Pooling::kMean;
   return model;
 }
 
@@ -30,24 +32,58 @@ constexpr auto kTensors =
          HfNorm("model.norm.weight", "output_norm.weight"), kHfNormBeforeAttention, kHfSeparateQkv,
          kHfAttentionOutput, kHfNormBeforeFfn, kHfSeparateGateUp, kHfDown);
 
+constexpr auto kWithScores = Join(
+    kTensors,
+    HfWithBias("dense.weight", "dense.bias", "cls.weight", "cls.bias", Extent::kDim, Extent::kDim),
+    HfWithBias("classifier.weight", "classifier.bias", "cls.output.weight", "cls.output.bias",
+               Extent::kLabels, Extent::kDim));
+
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_TRY(AddHfEncoder(config, shape, out));
   return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
+// Heads that score each row and then take the mean (late) cannot be said in the file.
+Status AddScores(const JsonObject& config, const HfShape& shape, Parameters& out) {
+  KVANT_ASSIGN(const auto pooling, config.String("classifier_pooling"));
+  const bool is_mean = pooling == "mean";
+  if (!is_mean && pooling != "bos") {
+    return MakeError(ErrorCode::kNotSupported, "{}: expected bos or mean, found \"{}\"",
+                     config.Where("classifier_pooling"), pooling.value_or("late"));
+  }
+  out.writer->AddU32(out.Key("classifier.pooling_type"),
+                     static_cast<uint32_t>(is_mean ? Pooling::kMean : Pooling::kCls));
+  return AddParameters(config, shape, out);
+}
+
 constexpr std::string_view kClasses[] = {"EuroBertModel", "EuroBertForMaskedLM"};
+constexpr std::string_view kScoreClasses[] = {"EuroBertForSequenceClassification"};
 constexpr std::string_view kHeads[] = {"lm_head."};
 constexpr double kBase = 250000.0;
 
-constexpr HfFamily kHf[] = {{.classes = kClasses,
-                             .arch = kName,
-                             .activation = kSiluActivation,
-                             .optional_prefix = "model.",
-                             .rope_base = kBase,
-                             .tensors = kTensors,
-                             .add_parameters = AddParameters,
-                             .left_out = kHeads,
-                             .is_encoder = true}};
+constexpr HfFamily Row() {
+  return {.classes = kClasses,
+          .arch = kName,
+          .activation = kSiluActivation,
+          .optional_prefix = "model.",
+          .rope_base = kBase,
+          .tensors = kTensors,
+          .add_parameters = AddParameters,
+          .left_out = kHeads,
+          .is_encoder = true};
+}
+
+constexpr HfFamily RowOfScores() {
+  HfFamily row = Row();
+  row.classes = kScoreClasses;
+  row.finish_shape = ReadHfLabels;
+  row.tensors = kWithScores;
+  row.add_parameters = AddScores;
+  row.left_out = {};
+  return row;
+}
+
+constexpr HfFamily kHf[] = {Row(), RowOfScores()};
 
 }  // namespace
 

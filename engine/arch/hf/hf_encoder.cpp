@@ -16,7 +16,8 @@ using formats::Json;
 
 constexpr int64_t kSegmentsMax = 1 << 10;
 constexpr int64_t kLabelsMax = 1 << 16;
-// Positions of RoBERTa's classes begin behind that of the padding token, whose id is 1.
+// Positions of RoBERTa's classes begin behind the id of the padding token, which is 1 where
+// config.json names none.
 constexpr int64_t kRobertaPadding = 1;
 
 // The names of the labels in the order of their numbers. Empty where there are none, or only those
@@ -54,12 +55,11 @@ Status FinishHfBert(const JsonObject& config, HfShape& shape) {
 Status FinishHfRoberta(const JsonObject& config, HfShape& shape) {
   KVANT_TRY(FinishHfBert(config, shape));
   KVANT_ASSIGN(const auto padding, config.Integer("pad_token_id", kHfVocabMax));
-  if (padding.value_or(kRobertaPadding) != kRobertaPadding) {
-    return config.Wrong("pad_token_id", fmt::format("{}", kRobertaPadding));
-  }
-  shape.context -= kRobertaPadding + 1;
-  if (shape.context < 1) return config.Wrong("max_position_embeddings", "at least 3");
-  return {};
+  shape.unread_positions = padding.value_or(kRobertaPadding) + 1;
+  shape.context -= shape.unread_positions;
+  if (shape.context >= 1) return {};
+  return config.Wrong("max_position_embeddings",
+                      fmt::format("at least {}", shape.unread_positions + 1));
 }
 
 Status ReadHfLabels(const JsonObject& config, HfShape& shape) {

@@ -34,8 +34,9 @@ inline constexpr auto kHfBertPositions = std::array{
     HfMatrix("embeddings.position_embeddings.weight", "position_embd.weight", Extent::kContext,
              Extent::kDim),
 };
-inline constexpr auto kHfBertPositionsBehindTwo = std::array{
-    HfPositionsBehindTwo("embeddings.position_embeddings.weight", "position_embd.weight"),
+inline constexpr auto kHfRobertaPositions = std::array{
+    HfPositionsBehind(RowPart::kBehindUnread, "embeddings.position_embeddings.weight",
+                      "position_embd.weight"),
 };
 inline constexpr auto kHfBertEmbedding =
     Join(HfEmbedding("embeddings.word_embeddings.weight"),

@@ -107,8 +107,10 @@ inline constexpr std::string_view kHfTwoStacksEmbeddings[] = {"model.encoder.emb
 
 // Learned positions, of which the first two rows are never read.
 inline constexpr auto kHfTwoStacksPositions = std::array{
-    HfPositionsBehindTwo("model.encoder.embed_positions.weight", "enc.position_embd.weight"),
-    HfPositionsBehindTwo("model.decoder.embed_positions.weight", "dec.position_embd.weight"),
+    HfPositionsBehind(RowPart::kBehindTwo, "model.encoder.embed_positions.weight",
+                      "enc.position_embd.weight"),
+    HfPositionsBehind(RowPart::kBehindTwo, "model.decoder.embed_positions.weight",
+                      "dec.position_embd.weight"),
 };
 
 // Norms of the embedding, and norms behind the last layers.

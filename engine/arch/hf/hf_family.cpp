@@ -249,6 +249,7 @@ int64_t SourceRowsOf(const HfTensor& tensor, const HfShape& shape) {
     case RowPart::kEvenRows:
     case RowPart::kOddRows: return 2 * ExtentSize(tensor.rows, shape);
     case RowPart::kBehindTwo: return 2 + ExtentSize(tensor.rows, shape);
+    case RowPart::kBehindUnread: return shape.unread_positions + ExtentSize(tensor.rows, shape);
     default: return ExtentSize(Extent::kQkvRows, shape);
   }
 }

@@ -112,8 +112,9 @@ struct HfShape {
   // Tokens of sources where sources have an embedding of their own; 0: they have none.
   int64_t source_vocab = 0;
   // Encoders of texts:
-  int64_t segments = 0;  // that tokens may belong to; 0: there are no rows for segments
-  int64_t labels = 0;    // of a classifier; 0: there is none
+  int64_t segments = 0;          // that tokens may belong to; 0: there are no rows for segments
+  int64_t labels = 0;            // of a classifier; 0: there is none
+  int64_t unread_positions = 0;  // rows of learned positions in front of the first one
   int64_t q_rows() const { return heads * head_dim; }
 };
 inline constexpr std::string_view kHfDecoderPrefix = "dec.";

@@ -137,7 +137,8 @@ enum class RowPart : uint8_t {
   kSecondHalf,
   kEvenRows,
   kOddRows,
-  kBehindTwo,  // the first two rows are never read
+  kBehindTwo,     // the first two rows are never read
+  kBehindUnread,  // nor are the first HfShape::unread_positions
   kQueries,
   kKeys,
   kValues

@@ -52,9 +52,10 @@ constexpr HfTensor HfBias(std::string_view hf_name, std::string_view gguf_name, 
       .hf_name = hf_name, .gguf_name = gguf_name, .rows = size, .presence = Presence::kOptional};
 }
 
-constexpr HfTensor HfPositionsBehindTwo(std::string_view hf_name, std::string_view gguf_name) {
+constexpr HfTensor HfPositionsBehind(RowPart part, std::string_view hf_name,
+                                     std::string_view gguf_name) {
   HfTensor tensor = HfMatrix(hf_name, gguf_name, Extent::kContext, Extent::kDim);
-  tensor.part = RowPart::kBehindTwo;
+  tensor.part = part;
   return tensor;
 }
 

@@ -142,6 +142,22 @@ TEST(SeededEmbedder, FilesSayWhatFoldersDo) {
   EXPECT_EQ(*embedder->PromptText("query"), "task: search result | query: ");
 }
 
+// Older folders have the model and its greatest length in a folder of their own.
+TEST(SeededEmbedder, ModelsMayLieInAFolderOfTheirOwn) {
+  SeededModel seeded(std::string(kSeededEmbedders) + "bert");
+  seeded.model_folder = "0_Transformer";
+  seeded.files["modules.json"][0]["path"] = seeded.model_folder;
+  seeded.files["0_Transformer/sentence_bert_config.json"] = {{"max_seq_length", 50}};
+  const auto embedder = OpenEmbedder(seeded.Open());
+  ASSERT_NE(embedder, nullptr);
+  EXPECT_EQ(embedder->context(), 50);
+  const EmbedTokens source{seeded.Source(), seeded.Types()};
+  const std::vector<float> vector = seeded.Vector();
+  const std::vector<float> found = EmbeddedRows(*embedder, source, 2);
+  ASSERT_EQ(found.size(), vector.size());
+  EXPECT_LE(MaxDifference(found, vector), kEmbedderTolerance);
+}
+
 // Settings of folders that cannot be followed are named.
 struct EmbedderSetting {
   const char* model;
@@ -176,7 +192,7 @@ INSTANTIATE_TEST_SUITE_P(
         EmbedderSetting{"bert", "", "/hidden_act", "mish", "hidden_act \"mish\""},
         EmbedderSetting{"bert", "", "/type_vocab_size", 3, "has shape [2, 32]"},
         EmbedderSetting{"bert-rank", "", "/id2label", {{"0", "a"}, {"1", "b"}}, "[1, 32]"},
-        EmbedderSetting{"bert-roberta", "", "/pad_token_id", 0, "pad_token_id"},
+        EmbedderSetting{"bert-roberta", "", "/pad_token_id", 65, "at least 67"},
         EmbedderSetting{"bert-roberta", "", "/max_position_embeddings", 64, "has shape [66, 32]"},
         EmbedderSetting{"modern-bert", "", "/layer_types", {"full_attention"}, "layer_types"},
         EmbedderSetting{"modern-bert", "", "/hidden_activation", "mish", "\"mish\""},
@@ -191,10 +207,11 @@ INSTANTIATE_TEST_SUITE_P(
         EmbedderSetting{"jina-bert-v2", "", "/position_embedding_type", "absolute", "alibi"},
         EmbedderSetting{"jina-bert-v2", "", "/feed_forward_type", "original", "\"original\""},
         EmbedderSetting{"neo-bert", "", "/hidden_act", "GELU", "\"GELU\""},
+        EmbedderSetting{"eurobert-rank", "", "/classifier_pooling", "late", "found \"late\""},
         EmbedderSetting{"gemma-embedding", "", "/use_bidirectional_attention", false, "vectors"},
         EmbedderSetting{"qwen3-rank", "", "/head_dim", nullptr, "head_dim"},
         EmbedderSetting{"bert", kModulesFile, "/0/type", "models.CNN", "models.CNN"},
-        EmbedderSetting{"bert", kModulesFile, "/0/path", "0_Transformer", "0_Transformer"},
+        EmbedderSetting{"bert", kModulesFile, "/0/path", "0_Other", "0_Other/config.json"},
         EmbedderSetting{"bert", kModulesFile, "/2/type", "models.SpladePooling", "SpladePooling"},
         EmbedderSetting{"bert", kPoolingFile, "/pooling_mode_max_tokens", true, "max_tokens"},
         EmbedderSetting{"bert", kPoolingFile, "/pooling_mode_mean_tokens", false, "found none"},

@@ -100,6 +100,7 @@ class SeededModel {
     if (!generation.is_null()) folder_.WriteJson("generation_config.json", generation);
     if (!vocabulary_file.empty()) folder_.WriteText(vocabulary_file, "pieces");
     WriteFurtherFiles();
+    if (!model_folder.empty()) MoveModel();
     const std::string output = folder_ / "out.gguf";
     KVANT_TRY(convert::ConvertFolder(folder_.Path(), output, {.threads = 1}));
     return output;
@@ -112,6 +113,9 @@ class SeededModel {
 
   // A file beside tokenizer.json; "": there is none.
   std::string vocabulary_file;
+
+  // The folder in the folder that has the model; "": the model lies beside the further files.
+  std::string model_folder;
 
   // generation_config.json; null: there is none.
   nlohmann::json generation;
@@ -167,6 +171,13 @@ class SeededModel {
         builder.AddF32(row["name"], weights.shape, weights.values);
       }
       builder.Write(folder_ / name);
+    }
+  }
+
+  void MoveModel() const {
+    std::filesystem::create_directories(folder_ / model_folder);
+    for (const char* name : {"config.json", "tokenizer.json", "model.safetensors"}) {
+      std::filesystem::rename(folder_ / name, folder_ / model_folder + "/" + name);
     }
   }
 
