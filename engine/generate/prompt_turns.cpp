@@ -32,6 +32,7 @@ int64_t PromptTurns::Budget(const PromptCut& cut, int64_t texts) const {
 }
 
 void PromptTurns::Learn(int64_t prompt_tokens, int64_t other_tokens, double seconds) {
+  if (has_choice_) (shortest_first_ ? shortest_tokens_ : begun_tokens_) += prompt_tokens;
   if (prompt_tokens == 0) {
     text_seconds_ = Mean(text_seconds_, seconds);
     return;
@@ -51,7 +52,10 @@ std::span<Request* const> PromptTurns::InTurn(std::span<Request* const> running)
     if (request->state_ == Request::State::kPrompt) order_.push_back(request);
   }
   const bool limited = stall_ > 0 || (slice_ > 0 && slice_ != kUnlimited);
-  if (limited && order_.size() > 1 && std::exchange(shortest_first_, !shortest_first_)) {
+  has_choice_ = limited && order_.size() > 1;
+  if (!has_choice_) begun_tokens_ = shortest_tokens_ = 0;
+  shortest_first_ = shortest_tokens_ < begun_tokens_;
+  if (shortest_first_) {
     std::stable_sort(order_.begin(), order_.end(),
                      [](const Request* a, const Request* b) { return Left(*a) < Left(*b); });
   }

@@ -26,8 +26,9 @@ class PromptTurns {
   // Learns from a step with so many tokens of prompts and so many others.
   void Learn(int64_t prompt_tokens, int64_t other_tokens, double seconds);
 
-  // The requests that process their prompts, in the order of this round: as they began, or, every
-  // second time, those with the least left first. Valid until the next call.
+  // The requests that process their prompts, in the order of this round: as they began, or those
+  // with the least left first, so that both orders process as many tokens. Valid until the next
+  // call.
   std::span<Request* const> InTurn(std::span<Request* const> running);
 
   // Whether the request, which has not begun its prompt, waits for another one that is computing
@@ -43,6 +44,11 @@ class PromptTurns {
   double token_seconds_ = 0;  // of a token of a prompt; 0: not known yet
   double text_seconds_ = 0;   // of a step without prompts
   bool shortest_first_ = false;
+  bool has_choice_ = false;  // the order of the last round mattered
+  // Tokens of prompts that rounds of each order have processed since there was a choice. Turns
+  // would not do: a round may process ten times the tokens of the one before.
+  int64_t begun_tokens_ = 0;
+  int64_t shortest_tokens_ = 0;
   std::vector<Request*> order_;
 };
 

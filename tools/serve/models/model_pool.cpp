@@ -257,7 +257,8 @@ void ModelPool::Work() {
   while (!stopping_) {
     // Each may have made the other one possible.
     if (UnloadOne(lock) || LoadNext(lock) || UnloadOne(lock)) continue;
-    changed_.wait(lock);
+    // LoadNext gives up the lock for a while, in which Stop may have come.
+    if (!stopping_) changed_.wait(lock);
   }
 }
 
