@@ -293,6 +293,9 @@ ExprId RegexPool::Automaton(std::span<const AutomatonState> states, Counted coun
                       .most = static_cast<uint32_t>(state_counts_.size())});
     if (counted == Counted::kYes) state_counts_.push_back({state.counts, far});
   }
+  size_t count = 0;
+  for (const AutomatonState& state : states) count += state.steps.size();
+  GrowByQuarter(steps_, count);
   for (size_t i = 0; i < states.size(); ++i) {
     if (states[i].instead != kNothing) continue;
     Node& node = nodes_[exprs[i]];
@@ -401,6 +404,24 @@ ExprId RegexPool::DeriveNew(ExprId expr, uint8_t byte) {
     }
   }
   return kNothing;
+}
+
+// Bytes, or a repetition of them, and what comes behind it.
+RegexPool::FirstSets RegexPool::FirstSetsOf(ExprId expr) const {
+  const auto set_of = [this](ExprId one) {
+    const Node& node = nodes_[one];
+    return node.kind == Kind::kBytes ? node.first : kNoSet;
+  };
+  const Node& node = nodes_[expr];
+  const Node& head = node.kind == Kind::kConcat ? nodes_[node.first] : node;
+  if (head.kind == Kind::kBytes) return {head.first};
+  if (head.kind != Kind::kRepeat) return {};
+  const FirstSets sets = {set_of(head.first)};
+  if (sets.first == kNoSet || !head.accepts_empty || node.kind != Kind::kConcat) return sets;
+  const Node& rest = nodes_[node.second];
+  const uint32_t behind = set_of(rest.kind == Kind::kConcat ? rest.first : node.second);
+  if (behind == kNoSet || sets_[sets.first].Meets(sets_[behind])) return {};
+  return {sets.first, behind};
 }
 
 std::vector<ByteSet> RegexPool::SetsOf(std::span<const ExprId> exprs) const {

@@ -85,6 +85,16 @@ class RegexPool {
   uint64_t LengthOf(ExprId expr) const;
   bool AcceptsEmpty(ExprId expr) const { return nodes_[expr].accepts_empty; }
   ExprId Derivative(ExprId expr, uint8_t byte);
+  // The sets of bytes with which the texts of an expression begin, if they are one or two without a
+  // common byte, and what follows depends on the set alone; kNoSet for others.
+  static constexpr uint32_t kNoSet = UINT32_MAX;
+  struct FirstSets {
+    uint32_t first = kNoSet;
+    uint32_t second = kNoSet;
+    bool operator==(const FirstSets&) const = default;
+  };
+  FirstSets FirstSetsOf(ExprId expr) const;
+  const ByteSet& SetOf(uint32_t set) const { return sets_[set]; }
   // The sets of bytes that the expressions, their derivatives included, tell apart.
   std::vector<ByteSet> SetsOf(std::span<const ExprId> exprs) const;
   // An expression that accepts the same texts of up to `bytes` bytes, and as beginnings the same,

@@ -22,6 +22,11 @@ class ByteSet {
   constexpr void Add(uint8_t byte) { words_[byte / 64] |= uint64_t{1} << (byte % 64); }
   constexpr bool Has(uint8_t byte) const { return (words_[byte / 64] >> (byte % 64) & 1) != 0; }
   constexpr bool empty() const { return (words_[0] | words_[1] | words_[2] | words_[3]) == 0; }
+  constexpr bool Meets(const ByteSet& other) const {
+    uint64_t common = 0;
+    for (size_t i = 0; i < words_.size(); ++i) common |= words_[i] & other.words_[i];
+    return common != 0;
+  }
   constexpr int count() const {
     int sum = 0;
     for (const uint64_t word : words_) sum += std::popcount(word);

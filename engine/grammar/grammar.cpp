@@ -7,8 +7,8 @@ namespace kvant::grammar {
 
 size_t Grammar::bytes() const {
   size_t sum = pool.bytes() + terminals.capacity() * sizeof(ExprId) +
-               symbols.capacity() * sizeof(Symbol) + rules.capacity() * sizeof(rules[0]);
-  for (const auto& alternatives : rules) sum += alternatives.capacity() * sizeof(ItemId);
+               symbols.capacity() * sizeof(Symbol) + alternatives.capacity() * sizeof(ItemId) +
+               rules.capacity() * sizeof(rules[0]) + is_nullable.capacity() / 8;
   for (const TokenSet& set : token_sets) sum += sizeof(set) + set.ids.capacity() * sizeof(TokenId);
   return sum;
 }
@@ -48,7 +48,7 @@ GrammarBuilder::Part GrammarBuilder::Repeat(Part part, uint32_t least, uint32_t 
 
 RuleId GrammarBuilder::AddRule() {
   definitions_.push_back(0);
-  grammar_->rules.emplace_back();
+  rules_.emplace_back();
   return static_cast<RuleId>(definitions_.size() - 1);
 }
 
@@ -197,10 +197,9 @@ void GrammarBuilder::Flush(Sequenced& out) {
 
 void GrammarBuilder::AddAlternative(RuleId rule, Sequenced alternative) {
   Flush(alternative);
-  std::vector<Symbol>& symbols = grammar_->symbols;
-  grammar_->rules[rule].push_back(static_cast<ItemId>(symbols.size()));
-  symbols.insert(symbols.end(), alternative.symbols.begin(), alternative.symbols.end());
-  symbols.push_back({Symbol::Kind::kEnd, rule});
+  rules_[rule].push_back(static_cast<ItemId>(symbols_.size()));
+  symbols_.insert(symbols_.end(), alternative.symbols.begin(), alternative.symbols.end());
+  symbols_.push_back({Symbol::Kind::kEnd, rule});
 }
 
 // A new rule with these alternatives; what is regular among them is one alternative.
@@ -303,10 +302,10 @@ void GrammarBuilder::LowerRepeat(const Node& node, Sequenced& out) {
 // them a text could begin what it cannot complete.
 void GrammarBuilder::DropEndless() {
   Grammar& grammar = *grammar_;
-  std::vector<bool> ends(grammar.rules.size());
+  std::vector<bool> ends(rules_.size());
   const auto completes = [&](ItemId item) {
     for (;; ++item) {
-      const Symbol symbol = grammar.symbols[item];
+      const Symbol symbol = symbols_[item];
       if (symbol.kind == Symbol::Kind::kEnd) return true;
       if (symbol.kind == Symbol::Kind::kRule && !ends[symbol.number]) return false;
       const bool is_terminal = symbol.kind == Symbol::Kind::kTerminal;
@@ -316,35 +315,70 @@ void GrammarBuilder::DropEndless() {
   for (bool changed = true; changed;) {
     changed = false;
     for (size_t rule = 0; rule < ends.size(); ++rule) {
-      if (ends[rule] || std::ranges::none_of(grammar.rules[rule], completes)) continue;
+      if (ends[rule] || std::ranges::none_of(rules_[rule], completes)) continue;
       ends[rule] = true;
       changed = true;
     }
   }
-  for (std::vector<ItemId>& alternatives : grammar.rules) {
+  for (std::vector<ItemId>& alternatives : rules_) {
     std::erase_if(alternatives, [&](ItemId item) { return !completes(item); });
   }
 }
 
 void GrammarBuilder::FindNullable() {
-  Grammar& grammar = *grammar_;
-  grammar.is_nullable.assign(grammar.rules.size(), false);
+  std::vector<bool>& is_nullable = grammar_->is_nullable;
+  is_nullable.assign(rules_.size(), false);
   for (bool changed = true; changed;) {
     changed = false;
-    for (size_t rule = 0; rule < grammar.rules.size(); ++rule) {
-      if (grammar.is_nullable[rule]) continue;
-      for (ItemId item : grammar.rules[rule]) {
-        while (grammar.symbols[item].kind == Symbol::Kind::kRule &&
-               grammar.is_nullable[grammar.symbols[item].number]) {
+    for (size_t rule = 0; rule < rules_.size(); ++rule) {
+      if (is_nullable[rule]) continue;
+      for (ItemId item : rules_[rule]) {
+        while (symbols_[item].kind == Symbol::Kind::kRule && is_nullable[symbols_[item].number]) {
           ++item;
         }
-        if (grammar.symbols[item].kind != Symbol::Kind::kEnd) continue;
-        grammar.is_nullable[rule] = true;
+        if (symbols_[item].kind != Symbol::Kind::kEnd) continue;
+        is_nullable[rule] = true;
         changed = true;
         break;
       }
     }
   }
+}
+
+// Hands over the rules that can be reached, with new numbers, without spare room.
+void GrammarBuilder::Pack() {
+  Grammar& grammar = *grammar_;
+  constexpr RuleId kUnused = std::numeric_limits<RuleId>::max();
+  std::vector<RuleId> numbers(rules_.size(), kUnused);
+  std::vector<RuleId> used;
+  const auto number_of = [&](RuleId rule) {
+    if (numbers[rule] == kUnused) {
+      numbers[rule] = static_cast<RuleId>(used.size());
+      used.push_back(rule);
+    }
+    return numbers[rule];
+  };
+  grammar.root = number_of(grammar.root);
+  grammar.behind_blanks = number_of(grammar.behind_blanks);
+  std::vector<bool> is_nullable;
+  for (size_t i = 0; i < used.size(); ++i) {
+    is_nullable.push_back(grammar.is_nullable[used[i]]);
+    grammar.rules.push_back(static_cast<uint32_t>(grammar.alternatives.size()));
+    for (ItemId item : rules_[used[i]]) {
+      grammar.alternatives.push_back(static_cast<ItemId>(grammar.symbols.size()));
+      for (bool ends = false; !ends; ++item) {
+        Symbol symbol = symbols_[item];
+        ends = symbol.kind == Symbol::Kind::kEnd;
+        if (ends || symbol.kind == Symbol::Kind::kRule) symbol.number = number_of(symbol.number);
+        grammar.symbols.push_back(symbol);
+      }
+    }
+  }
+  grammar.rules.push_back(static_cast<uint32_t>(grammar.alternatives.size()));
+  grammar.is_nullable = std::move(is_nullable);
+  grammar.symbols.shrink_to_fit();
+  grammar.alternatives.shrink_to_fit();
+  grammar.rules.shrink_to_fit();
 }
 
 // For texts behind a thought, between which models write a few blanks.
@@ -384,29 +418,29 @@ Result<std::unique_ptr<Grammar>> GrammarBuilder::Build(RuleId root) {
         node.kind == Kind::kEither ? node.parts : std::vector<Part>{definitions_[rule]};
     const Symbol inner = RuleOf(alternatives);
     // The rule takes over the alternatives of the one just made.
-    for (const ItemId item : std::exchange(grammar_->rules[inner.number], {})) {
-      grammar_->rules[rule].push_back(item);
+    for (const ItemId item : std::exchange(rules_[inner.number], {})) {
+      rules_[rule].push_back(item);
       ItemId end = item;
-      while (grammar_->symbols[end].kind != Symbol::Kind::kEnd) ++end;
-      grammar_->symbols[end].number = rule;
+      while (symbols_[end].kind != Symbol::Kind::kEnd) ++end;
+      symbols_[end].number = rule;
     }
-    if (grammar_->symbols.size() > kGrammarItemsMax) break;
+    if (symbols_.size() > kGrammarItemsMax) break;
   }
-  if (grammar_->symbols.size() > kGrammarItemsMax || grammar_->pool.size() > kGrammarExprsMax) {
+  if (symbols_.size() > kGrammarItemsMax || grammar_->pool.size() > kGrammarExprsMax) {
     return MakeError(ErrorCode::kInvalid,
                      "grammar: expected at most {} places in rules and {} expressions, found {} "
                      "and {}",
-                     kGrammarItemsMax, kGrammarExprsMax, grammar_->symbols.size(),
-                     grammar_->pool.size());
+                     kGrammarItemsMax, kGrammarExprsMax, symbols_.size(), grammar_->pool.size());
   }
   DropEndless();
-  if (grammar_->rules[grammar_->root].empty()) {
+  if (rules_[grammar_->root].empty()) {
     return MakeError(ErrorCode::kInvalid,
                      "grammar: expected a text that the root can become, found none: every way "
                      "through it goes on for ever or needs what does not exist");
   }
   AddBlanks();
   FindNullable();
+  Pack();
   return std::move(grammar_);
 }
 

@@ -44,12 +44,16 @@ struct Grammar {
   RegexPool pool;
   std::vector<ExprId> terminals;
   std::vector<TokenSet> token_sets;
-  std::vector<Symbol> symbols;             // [ItemId]
-  std::vector<std::vector<ItemId>> rules;  // [RuleId] where their alternatives begin
-  std::vector<bool> is_nullable;           // [RuleId]
+  std::vector<Symbol> symbols;       // [ItemId]
+  std::vector<ItemId> alternatives;  // where they begin, of all rules
+  std::vector<uint32_t> rules;       // [RuleId, and one more] where theirs begin
+  std::vector<bool> is_nullable;     // [RuleId]
   RuleId root = 0;
   RuleId behind_blanks = 0;  // blanks, then the root
 
+  std::span<const ItemId> AlternativesOf(RuleId rule) const {
+    return std::span(alternatives).subspan(rules[rule], rules[rule + 1] - rules[rule]);
+  }
   // Bytes of memory.
   size_t bytes() const;
 };
@@ -121,9 +125,12 @@ class GrammarBuilder {
   void AddAlternative(RuleId rule, Sequenced alternative);
   void DropEndless();
   void FindNullable();
+  void Pack();
   void AddBlanks();
 
   std::unique_ptr<Grammar> grammar_;
+  std::vector<Symbol> symbols_;             // [ItemId]
+  std::vector<std::vector<ItemId>> rules_;  // [RuleId] where their alternatives begin
   std::vector<Node> nodes_;
   std::vector<Part> definitions_;   // [RuleId]
   std::vector<bool> is_recursive_;  // [RuleId]

@@ -1,5 +1,5 @@
 // A table of numbers by the hash of what they stand for: a hash set with open addressing, whose
-// owner keeps the things themselves and compares them. An entry takes 11 to 21 bytes.
+// owner keeps the things themselves and compares them. An entry takes 11 to 16 bytes.
 //
 // Thread-safety: one thread at a time.
 #pragma once
@@ -20,7 +20,7 @@ class IdTable {
   uint32_t Find(uint64_t hash, const IsIt& is_it) const {
     if (places_.empty()) return kNone;
     const auto low = static_cast<uint32_t>(hash);
-    for (size_t at = low & mask();; at = (at + 1) & mask()) {
+    for (size_t at = FirstPlace(low);; at = NextPlace(at)) {
       const Place& place = places_[at];
       if (place.id == kNone) return kNone;
       if (place.low == low && is_it(place.id)) return place.id;
@@ -46,24 +46,25 @@ class IdTable {
     uint32_t id = kNone;
   };
 
-  size_t mask() const { return places_.size() - 1; }
+  size_t FirstPlace(uint32_t low) const { return uint64_t{low} * places_.size() >> 32; }
+  size_t NextPlace(size_t at) const { return at + 1 < places_.size() ? at + 1 : 0; }
 
   void Put(const Place& place) {
-    size_t at = place.low & mask();
-    while (places_[at].id != kNone) at = (at + 1) & mask();
+    size_t at = FirstPlace(place.low);
+    while (places_[at].id != kNone) at = NextPlace(at);
     places_[at] = place;
   }
 
   void Grow() {
     constexpr size_t kFirst = 16;
-    std::vector<Place> old(places_.empty() ? kFirst : 2 * places_.size());
+    std::vector<Place> old(places_.empty() ? kFirst : places_.size() + places_.size() / 2);
     std::swap(old, places_);
     for (const Place& place : old) {
       if (place.id != kNone) Put(place);
     }
   }
 
-  std::vector<Place> places_;  // a power of two of them
+  std::vector<Place> places_;
   size_t count_ = 0;
 };
 

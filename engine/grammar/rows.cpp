@@ -14,18 +14,20 @@ namespace kvant::grammar {
 // row.
 class Rows::Closure {
  public:
-  Closure(const Rows& rows, Row& row) : rows_(rows), grammar_(rows.grammar_), row_(row) {}
+  explicit Closure(const Rows& rows) : rows_(rows), grammar_(rows.grammar_) {}
 
-  void Compute() {
-    for (const Item& item : row_.kernel) Add(item);
+  void Compute(std::span<const Item> kernel) {
+    for (const Item& item : kernel) Add(item);
     for (size_t i = 0; i < items_.size(); ++i) Follow(Item(items_[i]));
-    row_.waiting.shrink_to_fit();
-    row_.reading.shrink_to_fit();
-    row_.taking.shrink_to_fit();
-    std::sort(row_.waiting.begin(), row_.waiting.end());
-    std::sort(row_.reading.begin(), row_.reading.end());
-    std::sort(row_.taking.begin(), row_.taking.end());
+    std::sort(waiting.begin(), waiting.end());
+    std::sort(reading.begin(), reading.end());
+    std::sort(taking.begin(), taking.end());
   }
+
+  std::vector<Next> waiting;
+  std::vector<Next> reading;
+  std::vector<Next> taking;
+  bool accepts = false;
 
  private:
   void Add(const Item& item) {
@@ -41,11 +43,11 @@ class Rows::Closure {
   void Follow(const Item& item) {
     const Symbol symbol = grammar_.symbols[item.place];
     switch (symbol.kind) {
-      case Symbol::Kind::kTerminal: row_.reading.emplace_back(symbol.number, item); break;
-      case Symbol::Kind::kTokens: row_.taking.emplace_back(symbol.number, item); break;
+      case Symbol::Kind::kTerminal: reading.emplace_back(symbol.number, item); break;
+      case Symbol::Kind::kTokens: taking.emplace_back(symbol.number, item); break;
       case Symbol::Kind::kRule:
-        row_.waiting.emplace_back(symbol.number, item);
-        for (const ItemId begin : grammar_.rules[symbol.number]) Add({begin, kSelf});
+        waiting.emplace_back(symbol.number, item);
+        for (const ItemId begin : grammar_.AlternativesOf(symbol.number)) Add({begin, kSelf});
         if (grammar_.is_nullable[symbol.number]) Add({item.place + 1, item.origin});
         break;
       case Symbol::Kind::kEnd: Complete(symbol.number, item.origin); break;
@@ -53,26 +55,26 @@ class Rows::Closure {
   }
 
   void Complete(RuleId rule, RowId origin) {
-    if (rule == grammar_.root) row_.accepts = true;  // it began in the first row
+    if (rule == grammar_.root) accepts = true;  // it began in the first row
     if (origin == kSelf) return;
-    const auto& waiting = rows_.rows_[origin].waiting;
+    const std::span there = rows_.Nexts(rows_.rows_[origin].waiting);
     const auto by_rule = [](const auto& entry, RuleId number) { return entry.first < number; };
-    auto it = std::lower_bound(waiting.begin(), waiting.end(), rule, by_rule);
-    for (; it != waiting.end() && it->first == rule; ++it) Add(Advanced(it->second, origin));
+    auto it = std::lower_bound(there.begin(), there.end(), rule, by_rule);
+    for (; it != there.end() && it->first == rule; ++it) Add(Advanced(it->second, origin));
   }
 
   const Rows& rows_;
   const Grammar& grammar_;
-  Row& row_;
   std::vector<Item> items_;  // those found, in this order
   IdTable by_item_;
 };
 
 Rows::Rows(const Grammar& grammar, Lexer& lexer) : grammar_(grammar), lexer_(lexer) {
   std::vector<Item> kernel;
-  for (const ItemId begin : grammar.rules[grammar.root]) kernel.push_back({begin, kSelf});
+  for (const ItemId begin : grammar.AlternativesOf(grammar.root)) kernel.push_back({begin, kSelf});
   RowOf(kernel);
-  for (const ItemId begin : grammar.rules[grammar.behind_blanks]) kernel.push_back({begin, kSelf});
+  for (const ItemId begin : grammar.AlternativesOf(grammar.behind_blanks))
+    kernel.push_back({begin, kSelf});
   RowOf(std::move(kernel));
 }
 
@@ -80,25 +82,35 @@ RowId Rows::RowOf(std::vector<Item> kernel) {
   std::sort(kernel.begin(), kernel.end());
   kernel.erase(std::unique(kernel.begin(), kernel.end()), kernel.end());
   const uint64_t hash = XXH64(kernel.data(), kernel.size() * sizeof(Item), 0);
-  const uint32_t known =
-      by_kernel_.Find(hash, [&](uint32_t row) { return rows_[row].kernel == kernel; });
+  const uint32_t known = by_kernel_.Find(
+      hash, [&](uint32_t row) { return std::ranges::equal(KernelOf(rows_[row]), kernel); });
   if (known != IdTable::kNone) return known;
+  Closure closure(*this);
+  closure.Compute(kernel);
+  const auto append = [](auto& list, const auto& more) {
+    const Part part = {static_cast<uint32_t>(list.size()), static_cast<uint32_t>(more.size())};
+    GrowByQuarter(list, more.size());
+    list.insert(list.end(), more.begin(), more.end());
+    return part;
+  };
+  const auto numbers = [](const std::vector<Next>& nexts) {
+    std::vector<uint32_t> out;
+    for (const auto& [number, item] : nexts) {
+      if (out.empty() || out.back() != number) out.push_back(number);
+    }
+    return out;
+  };
   Row row;
-  row.kernel = std::move(kernel);
-  Closure(*this, row).Compute();
-  std::vector<TerminalId> terminals;
-  for (const auto& [terminal, item] : row.reading) {
-    if (terminals.empty() || terminals.back() != terminal) terminals.push_back(terminal);
-  }
-  for (const auto& [set, item] : row.taking) {
-    if (row.token_sets.empty() || row.token_sets.back() != set) row.token_sets.push_back(set);
-  }
-  row.start = lexer_.Start(terminals);
+  row.kernel = append(kernels_, kernel);
+  row.waiting = append(nexts_, closure.waiting);
+  row.reading = append(nexts_, closure.reading);
+  row.taking = append(nexts_, closure.taking);
+  row.token_sets = append(token_sets_, numbers(closure.taking));
+  row.start = lexer_.Start(numbers(closure.reading));
+  row.accepts = closure.accepts;
   const auto number = static_cast<RowId>(rows_.size());
-  item_bytes_ += row.kernel.capacity() * sizeof(Item) + row.token_sets.capacity() * 4 +
-                 (row.waiting.capacity() + row.reading.capacity() + row.taking.capacity()) *
-                     sizeof(row.reading[0]);
-  rows_.push_back(std::move(row));
+  GrowByQuarter(rows_, 1);
+  rows_.push_back(row);
   by_kernel_.Add(hash, number);
   return number;
 }
@@ -109,7 +121,7 @@ RowId Rows::After(RowId row, uint32_t ends) {
   if (found != after_.end()) return found->second;
   const std::span<const TerminalId> terminals = lexer_.EndList(ends);
   std::vector<Item> kernel;
-  for (const auto& [terminal, item] : rows_[row].reading) {
+  for (const auto& [terminal, item] : Nexts(rows_[row].reading)) {
     if (std::binary_search(terminals.begin(), terminals.end(), terminal)) {
       kernel.push_back(Advanced(item, row));
     }
@@ -124,7 +136,7 @@ RowId Rows::AfterToken(RowId row, uint32_t token_set) {
   const auto found = after_token_.find(key);
   if (found != after_token_.end()) return found->second;
   std::vector<Item> kernel;
-  for (const auto& [set, item] : rows_[row].taking) {
+  for (const auto& [set, item] : Nexts(rows_[row].taking)) {
     if (set == token_set) kernel.push_back(Advanced(item, row));
   }
   const RowId next = kernel.empty() ? kNoRow : RowOf(std::move(kernel));
@@ -138,15 +150,17 @@ RowId Rows::Merge(std::span<const RowId> rows) {
   for (const RowId row : rows) {
     // The items of these are no ends of terminals.
     KVANT_CHECK(row != first() && row != first_behind_blanks());
-    kernel.insert(kernel.end(), rows_[row].kernel.begin(), rows_[row].kernel.end());
+    const std::span items = KernelOf(rows_[row]);
+    kernel.insert(kernel.end(), items.begin(), items.end());
   }
   return RowOf(std::move(kernel));
 }
 
 size_t Rows::bytes() const {
   constexpr size_t kMapNode = 40;  // an entry of after_ or after_token_, with its bucket
-  return rows_.capacity() * sizeof(Row) + item_bytes_ + by_kernel_.bytes() +
-         (after_.size() + after_token_.size()) * kMapNode;
+  return rows_.capacity() * sizeof(Row) + kernels_.capacity() * sizeof(Item) +
+         nexts_.capacity() * sizeof(Next) + token_sets_.capacity() * sizeof(uint32_t) +
+         by_kernel_.bytes() + (after_.size() + after_token_.size()) * kMapNode;
 }
 
 }  // namespace kvant::grammar

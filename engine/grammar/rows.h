@@ -41,7 +41,9 @@ class Rows {
   // Whether a text may end here.
   bool AcceptsAt(RowId row) const { return rows_[row].accepts; }
   // The sets of tokens that may follow as themselves.
-  std::span<const uint32_t> TokenSetsAt(RowId row) const { return rows_[row].token_sets; }
+  std::span<const uint32_t> TokenSetsAt(RowId row) const {
+    return std::span(token_sets_).subspan(rows_[row].token_sets.begin, rows_[row].token_sets.count);
+  }
 
   // The row behind the terminals of a list of the lexer (Lexer::EndsAt), which began at `row`.
   // kNoRow for what no row follows, which does not occur for terminals of StartOf(row).
@@ -64,17 +66,30 @@ class Rows {
   };
   static constexpr RowId kSelf = UINT32_MAX - 1;
 
+  // An item that waits for a rule, reads a terminal or takes a token of a set, with its number.
+  using Next = std::pair<uint32_t, Item>;
+  // Where a row's part of a list begins, and how long it is.
+  struct Part {
+    uint32_t begin;
+    uint32_t count;
+  };
   struct Row {
-    std::vector<Item> kernel;                          // what the row is made from, ascending
-    std::vector<std::pair<RuleId, Item>> waiting;      // for a rule, ascending
-    std::vector<std::pair<TerminalId, Item>> reading;  // for a terminal, ascending
-    std::vector<std::pair<uint32_t, Item>> taking;     // for a set of tokens, ascending
-    std::vector<uint32_t> token_sets;
+    Part kernel = {};   // of kernels_, what the row is made from, ascending
+    Part waiting = {};  // of nexts_, ascending as the two that follow
+    Part reading = {};
+    Part taking = {};
+    Part token_sets = {};  // of token_sets_
     LexState start = kDeadState;
     bool accepts = false;
   };
   class Closure;
 
+  std::span<const Item> KernelOf(const Row& row) const {
+    return std::span(kernels_).subspan(row.kernel.begin, row.kernel.count);
+  }
+  std::span<const Next> Nexts(Part part) const {
+    return std::span(nexts_).subspan(part.begin, part.count);
+  }
   RowId RowOf(std::vector<Item> kernel);
   static Item Advanced(const Item& item, RowId row) {
     return {item.place + 1, item.origin == kSelf ? row : item.origin};
@@ -83,10 +98,13 @@ class Rows {
   const Grammar& grammar_;
   Lexer& lexer_;
   std::vector<Row> rows_;
+  // The lists of the rows, one behind the other.
+  std::vector<Item> kernels_;
+  std::vector<Next> nexts_;
+  std::vector<uint32_t> token_sets_;
   IdTable by_kernel_;
   std::unordered_map<uint64_t, RowId> after_;
   std::unordered_map<uint64_t, RowId> after_token_;
-  size_t item_bytes_ = 0;  // of the lists of all rows
 };
 
 }  // namespace kvant::grammar

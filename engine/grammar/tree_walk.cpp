@@ -36,35 +36,47 @@ void TreeWalk::SetToken(std::span<uint64_t> bits, TokenId token) const {
 size_t TreeWalk::bytes() const {
   constexpr size_t kMapNode = 40;  // an entry of a map, with its bucket
   return loop_bytes_ + (loops_.size() + loop_states_.size()) * kMapNode +
-         facts_.capacity() * sizeof(Facts);
+         kept_.capacity() * sizeof(kept_[0]) + fars_.capacity() * sizeof(fars_[0]);
 }
 
 void TreeWalk::Forget() {
   loops_.clear();
   loop_states_.clear();
-  facts_ = {};
+  kept_ = {};
+  fars_ = {};
   loop_bytes_ = 0;
 }
 
 // ---- Loops --------------------------------------------------------------------------------------
 
+TreeWalk::Facts TreeWalk::FactsOf(LexState state) {
+  uint32_t kept = state < kept_.size() ? kept_[state] : kNotLookedAt;
+  if (kept == kNotLookedAt) kept = LookAt(state);
+  if (kept == kSeveral) return {};
+  const auto& [terminal, expr] = lexer_.FirstReadingOf(state);
+  if (kept == kNear) return {expr, terminal};
+  const auto& [far, bytes] = fars_[kept - kFar];
+  return {expr, terminal, far, bytes};
+}
+
 // Terminals that read the same are one.
-const TreeWalk::Facts& TreeWalk::FactsOf(LexState state) {
-  if (state >= facts_.size()) facts_.resize(std::max<size_t>(state + 1, facts_.size() * 5 / 4));
-  if (facts_[state].is_known) return facts_[state];
-  Facts facts = {.is_known = true};
+uint32_t TreeWalk::LookAt(LexState state) {
+  if (state >= kept_.size()) {
+    GrowByQuarter(kept_, state + 1 - kept_.size());
+    kept_.resize(size_t{state} + 1, kNotLookedAt);
+  }
   const std::span readings = lexer_.ReadingsOf(state);
   const bool is_one = !readings.empty() && std::ranges::all_of(readings, [&](const auto& reading) {
     return reading.second == readings[0].second;
   });
-  if (is_one) {
-    facts.terminal = readings[0].first;
-    facts.expr = readings[0].second;
-    facts.bytes = pool_.FrontCount(facts.expr);
-    if (facts.bytes != kNoLimit) facts.far = pool_.Clamp(facts.expr, facts.bytes);
-    if (facts.far == facts.expr) facts.far = RegexPool::kNothing;
-  }
-  return facts_[state] = facts;
+  if (!is_one) return kept_[state] = kSeveral;
+  const ExprId expr = readings[0].second;
+  const uint32_t bytes = pool_.FrontCount(expr);
+  const ExprId far = bytes == kNoLimit ? expr : pool_.Clamp(expr, bytes);
+  if (far == expr) return kept_[state] = kNear;
+  GrowByQuarter(fars_, 1);
+  fars_.emplace_back(far, bytes);
+  return kept_[state] = kFar + static_cast<uint32_t>(fars_.size() - 1);
 }
 
 // The state of the loop that a state is, for tokens of so many bytes; kDeadState: it is none.
@@ -212,7 +224,7 @@ bool TreeWalk::Follow(const TokenTrie::Node& node, LexState next) {
   const LexState there = base_walk_[node.depth];
   if (there == kDeadState) return false;
   const ExprId expr = FactsOf(there).expr;
-  const Facts& facts = FactsOf(next);
+  const Facts facts = FactsOf(next);
   if (facts.expr == RegexPool::kNothing) return false;
   return facts.expr == expr || (facts.far == expr && HeightOf(node) <= facts.bytes);
 }

@@ -68,14 +68,16 @@ class TreeWalk {
   };
   // A state that reads one expression, perhaps for several terminals.
   struct Facts {
-    bool is_known = false;
-    uint32_t bytes = 0;                 // up to which `far` reads the same
     ExprId expr = RegexPool::kNothing;  // kNothing: it reads several
-    ExprId far = RegexPool::kNothing;   // without the count in front; kNothing: there is none
     TerminalId terminal = 0;
+    ExprId far = RegexPool::kNothing;  // without the count in front; kNothing: there is none
+    uint32_t bytes = 0;                // up to which `far` reads the same
   };
+  // Knowledge of a state is one of these, or kFar and a place in fars_.
+  enum Kept : uint32_t { kNotLookedAt, kSeveral, kNear, kFar };
 
-  const Facts& FactsOf(LexState state);
+  Facts FactsOf(LexState state);
+  uint32_t LookAt(LexState state);
   LexState LoopStateOf(LexState state, uint32_t height);
   LexState LoopStateOfExpr(TerminalId terminal, ExprId expr);
   const Loop& LoopAt(LexState state);
@@ -100,7 +102,8 @@ class TreeWalk {
   RegexPool& pool_;
   std::unordered_map<ExprId, LexState> loop_states_;  // kDeadState: it is no loop
   std::unordered_map<LexState, std::unique_ptr<Loop>> loops_;
-  std::vector<Facts> facts_;  // [LexState]
+  std::vector<uint32_t> kept_;                     // [LexState] Kept
+  std::vector<std::pair<ExprId, uint32_t>> fars_;  // Facts::far and bytes
   size_t loop_bytes_ = 0;
 
   // For each state of plain text, bytes that it goes on with, one of each class, and its next one.

@@ -1,6 +1,6 @@
 """What a Generator writes, see generator.py: texts token by token, and beam searches with the sequences of their beams."""
 import ctypes
-from typing import List, Optional
+from typing import Any, Dict, List, Optional
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from . import _bindings as c
 from ._library import Handle, address, lib, new, sized, view
 from .generate import BeamOptions
 from .grammar import Grammar
+from .model import Model
 from .runner import Runner, Sequence as RunnerSequence
 from .sampling import Sampler
 
@@ -24,6 +25,7 @@ class Text:
     def __init__(self, sequence: RunnerSequence, sampler: Sampler):
         self.sequence, self.sampler = sequence, sampler
         self.length = 0  # of the sequence
+        self.passed = 0  # the tokens of its last pass
         self.begins = 0  # where the grammar does: behind the tokens that were appended last
         self.pending: Optional[int] = None
         self.logits: Optional[np.ndarray] = None  # in place of the model's
@@ -40,8 +42,24 @@ class Text:
         length = len(self.sequence)
         if length <= self.length:
             return False
+        self.passed = length - self.length
         self.length, self.pending, self.logits, self.has_logits = length, None, None, True
         return True
+
+    def rows_of_last_pass(self, model: Model, runner_options: Dict[str, Any]) -> np.ndarray:
+        """The logits of each token of the last pass, float32 [tokens, vocab_size]. Only those of the last one are kept, so that several
+        are computed again, by a runner of their own."""
+        if self.passed <= 1:
+            return self.sequence.logits()[None, :]
+        tokens = self.sequence.tokens
+        rows = np.empty((self.passed, model.info.vocab_size), np.float32)
+        begin = len(tokens) - self.passed
+        with Runner(model, **{**runner_options, "sequences": 1}) as runner:
+            sequence = runner.new_sequence()
+            if begin > 0:
+                runner.step([(sequence, tokens[:begin])], "none")
+            runner.step([(sequence, tokens[begin:])], "all", rows=lambda _input, token, logits: rows.__setitem__(token, logits))
+        return rows
 
     def begin(self, grammar: Optional[Grammar]) -> None:
         """Lets the text follow the grammar from here on."""

@@ -69,6 +69,7 @@ class Generator:
             options.setdefault("context", int(search["max_length"]))
         self.model = model
         self.tokenizer = Tokenizer(model)
+        self._runner_options = options
         self.runner = Runner(model, **options)
         if logs():
             self.runner.set_kv_log(log_line)
@@ -292,10 +293,16 @@ class Generator:
         return np.array(rows, np.float32)[:, None, :]
 
     def get_output(self, name: str) -> np.ndarray:
-        """An output of the model by its name: "logits", see get_logits(), of the last tokens alone."""
+        """An output of the model by its name: "logits", those of all tokens of the last pass, float32 [batch, tokens, vocab_size]. Behind
+        append_tokens() and the first generate_next_token() these are the tokens that were appended, whose rows are computed again for this
+        call; later there is one. Shorter texts of a batch have rows of zeros in front. With beams: what get_logits() gives."""
         if name != "logits":
             raise InvalidError(f"get_output: expected 'logits', found {name!r}")
-        return self.get_logits()
+        if self._with_beams or not all(text.has_logits for text in self._texts):
+            return self.get_logits()
+        found = [text.rows_of_last_pass(self.model, self._runner_options) for text in self._texts]
+        longest = max(len(rows) for rows in found)
+        return np.stack([np.pad(rows, ((longest - len(rows), 0), (0, 0))) for rows in found])
 
     def set_logits(self, logits: np.ndarray) -> None:
         """Logits in place of the model's for the next token, [batch, 1, vocab_size] or [batch, vocab_size]."""
@@ -326,7 +333,7 @@ class Generator:
             text.pending, text.logits, text.done = None, None, False
             if length < text.length:
                 text.sequence.rewind(length, replay=True)
-                text.length, text.has_logits = length, False
+                text.length, text.passed, text.has_logits = length, 1, False
             tokens, text.begins = text.tokens, min(text.begins, length)
             if self._search_options["repetition_penalty"] != 1.0:  # which looks at the tokens before
                 text.sampler.close()

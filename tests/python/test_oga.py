@@ -197,11 +197,41 @@ class Names(unittest.TestCase):
         self.assertEqual((found["max_length"], found["num_beams"], found["pad_token_id"]), (12, 2, 0))
 
     def test_logits_are_an_output(self):
+        """Of all tokens of the last pass, as there: each row is what the tokens up to it give alone."""
+        prompt, more = [1, 5, 9, 30], [7, 8, 12]
+
+        def alone(tokens):
+            with generator() as made:
+                made.append_tokens(tokens)
+                return made.get_logits()[0, 0]
+
         with generator() as made:
-            made.append_tokens([1, 5, 9])
-            np.testing.assert_array_equal(made.get_output("logits"), made.get_logits())
+            made.append_tokens(prompt)
+            rows = made.get_output("logits")
+            self.assertEqual((rows.shape, rows.dtype), ((1, 4, tiny().info.vocab_size), np.float32))
+            for count in range(1, 5):
+                np.testing.assert_allclose(rows[0, count - 1], alone(prompt[:count]), rtol=1e-4, atol=1e-4)
+            made.generate_next_token()  # the chosen token waits for the next pass
+            np.testing.assert_array_equal(made.get_output("logits"), rows)
+            made.generate_next_token()
+            text = made.get_sequence().tolist()
+            self.assertEqual(len(text), 6)
+            np.testing.assert_allclose(made.get_output("logits"), alone(text[:5])[None, None], rtol=1e-4, atol=1e-4)
+            made.append_tokens(more)  # with the token that was chosen last
+            rows = made.get_output("logits")
+            self.assertEqual(rows.shape[1], 4)
+            for count in range(4):
+                np.testing.assert_allclose(rows[0, count], alone((text + more)[:6 + count]), rtol=1e-4, atol=1e-4)
+            made.rewind_to(5)
+            np.testing.assert_allclose(made.get_output("logits"), alone(text[:5])[None, None], rtol=1e-4, atol=1e-4)
             with self.assertRaisesRegex(kvant.InvalidError, "logits"):
                 made.get_output("hidden_states")
+        with generator(batch_size=2) as made:
+            made.append_tokens([prompt, more])
+            rows = made.get_output("logits")
+            self.assertEqual(rows.shape[:2], (2, 4))
+            self.assertFalse(rows[1, 0].any())
+            np.testing.assert_allclose(rows[1, 1:], [alone(more[:count]) for count in range(1, 4)], rtol=1e-4, atol=1e-4)
 
 
 if __name__ == "__main__":

@@ -2,14 +2,36 @@
 objects go on as if nothing had been."""
 import os
 import signal
+import sys
+import tempfile
 import threading
 import time
 import unittest
 
 import kvant
-from common import NUMBER_WORDS, ROMEO, SHAKESPEARE, model
+from common import NUMBER_WORDS, ROMEO, ROOT, SHAKESPEARE, model
+
+sys.path.insert(0, str(ROOT / "tests"))
+import embedding_models  # noqa: E402
 
 LONG = [2] + [500 + i % 90 for i in range(1000)]
+
+
+def seconds_until_it_ends(case, call, after):
+    """Sends SIGINT so many seconds after the call has begun. How long the call computes from then on: other programs do not count."""
+    sent = []
+
+    def send():
+        sent.append(time.process_time())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(after, send)
+    timer.start()
+    with case.assertRaises(KeyboardInterrupt):
+        call()
+    ended = time.process_time()
+    timer.join()
+    return ended - sent[0]
 
 
 class Interrupted(unittest.TestCase):
@@ -106,6 +128,35 @@ class Interrupted(unittest.TestCase):
             with self.assertRaises(KeyboardInterrupt):
                 call()
             self.assertEqual(found, ["interrupted"])
+
+    def ends_soon(self, call, after=0.3):
+        """Within 100 ms, in one try of some: a machine that is busy may be slow."""
+        found = []
+        while len(found) < 5 and min(found, default=1) > 0.1:
+            found.append(seconds_until_it_ends(self, call, after))
+        self.assertLess(min(found), 0.1)
+
+    def test_embedders_end_soon_and_go_on(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        paths = embedding_models.write(folder.name)
+        texts = ["the panda is a bear " * 3 + str(number) for number in range(50_000)]
+        for model_name, name, call in (("minibert", "embed", lambda embedder, texts: embedder.embed(texts)),
+                                       ("minibert", "encode", lambda embedder, texts: embedder.encode(texts, batch_size=len(texts))),
+                                       ("minirank", "rank", lambda embedder, texts: embedder.rank("bear", texts)),
+                                       ("minilabels", "logits", lambda embedder, texts: embedder.logits(texts))):
+            with self.subTest(call=name), kvant.Embedder(paths[model_name], threads=1) as embedder:
+                before = call(embedder, texts[:3])
+                self.ends_soon(lambda: call(embedder, texts))
+                self.assertEqual(repr(call(embedder, texts[:3])), repr(before))
+
+    def test_long_calls_end_soon(self):
+        runner = self.runner(threads=1)
+        for name, call in {"append": lambda: runner.new_sequence().append(LONG), "score": lambda: runner.score([LONG] * 3),
+                           "generate": lambda: kvant.generate(runner, LONG, max_tokens=4),
+                           "beam_search": lambda: kvant.beam_search(runner, LONG[:40], beams=4, max_new_tokens=900, end_tokens=[])}.items():
+            with self.subTest(call=name):
+                self.ends_soon(call)
 
     def test_an_encoder_is_interrupted(self):
         slow = kvant.Model(NUMBER_WORDS, isa="scalar")

@@ -1,5 +1,9 @@
 // GLM 4 (0414): norms before and after both sublayers, biases of q, k and v, gate and up as one
-// matrix, and a rotary embedding over neighbouring pairs of a half of each head.
+// matrix, and a rotary embedding over neighbouring pairs of a half of each head. Files of GLM 4.1V
+// have sections of pairs for images; their pairs are halves apart, and in a text all sections are
+// one.
+#include <cstring>
+
 #include "base/result.h"
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/rope.h"
@@ -15,11 +19,22 @@ namespace {
 
 constexpr std::string_view kName = "glm4";
 
+Result<cpu::RopeStyle> ReadRopeStyle(const Metadata& metadata) {
+  KVANT_ASSIGN(
+      const formats::GgufArray* sections,
+      metadata.file().GetArray(metadata.Key("rope.dimension_sections"), formats::GgufType::kInt32));
+  if (sections == nullptr || sections->count < 2) return cpu::RopeStyle::kInterleaved;
+  int32_t first[2] = {};
+  std::memcpy(first, sections->data, sizeof first);
+  return first[0] > 0 && first[1] > 0 ? cpu::RopeStyle::kHalves : cpu::RopeStyle::kInterleaved;
+}
+
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata));
   Stack& stack = model.stacks.front();
   KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
-  KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kInterleaved, attentions, model.ropes));
+  KVANT_ASSIGN(const cpu::RopeStyle style, ReadRopeStyle(metadata));
+  KVANT_TRY(ReadRopes(metadata, style, attentions, model.ropes));
   KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, cpu::Activation::kSilu));
   FillLayers(stack, {.after_attention = "post_attention_norm", .after_ffn = "post_ffw_norm"},
              attentions, ffns);

@@ -319,6 +319,23 @@ TEST(UnreadKey, RotarySectionsNeedHalves) {
   EXPECT_THAT(with("llama"), HasSubstr("key llama.rope.dimension_sections is an array of 4 int32"));
 }
 
+// As llama.cpp, which rotates halves where both first sections have pairs.
+TEST(UnreadKey, Glm4WithRotarySectionsRotatesHalves) {
+  const auto style_of = [](const std::vector<int32_t>& sections) {
+    const auto spec = ReadSpecOf(
+        [&](GgufWriter& writer) {
+          if (!sections.empty()) writer.AddI32s("glm4.rope.dimension_sections", sections);
+        },
+        "glm4");
+    EXPECT_TRUE(spec.ok()) << spec.error().message;
+    return spec->ropes.at(0).style;
+  };
+  EXPECT_EQ(style_of({}), cpu::RopeStyle::kInterleaved);
+  EXPECT_EQ(style_of({8, 12, 12, 0}), cpu::RopeStyle::kHalves);
+  EXPECT_EQ(style_of({0, 0, 0, 0}), cpu::RopeStyle::kInterleaved);
+  EXPECT_EQ(style_of({32, 0, 0, 0}), cpu::RopeStyle::kInterleaved);
+}
+
 TEST(UnreadKey, GraniteMayHaveNoRotation) {
   const auto turned = ReadSpecOf([](GgufWriter&) {}, "granite");
   ASSERT_TRUE(turned.ok()) << turned.error().message;
