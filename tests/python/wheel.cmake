@@ -29,6 +29,9 @@ unset(ENV{KVANT_LIBRARY})
 run(${work}/venv/bin/python ${work}/examples/continuous_decoding.py ${model} "ROMEO:")
 run(${work}/venv/bin/python ${work}/examples/growing_cache.py ${model})
 run(${work}/venv/bin/python ${work}/examples/complete.py ${model} "ROMEO:")
+run(${PYTHON} ${source}/tests/embedding_models.py ${work})
+file(WRITE ${work}/lines.txt "the panda\nhello world\n\na bear\nan e\n")
+run(${work}/venv/bin/python ${work}/examples/search.py ${work}/minibert.gguf ${work}/lines.txt "hello world")
 
 execute_process(COMMAND ${work}/venv/bin/python ${work}/examples/growing_cache.py no-such-model.gguf
                 RESULT_VARIABLE code ERROR_VARIABLE message)
