@@ -45,7 +45,7 @@ struct StoredKeys {
 // A norm of the stream in place, as long as it is the last node of the plan.
 struct StreamNorm {
   std::string name;
-  graph::Norm norm;
+  graph::Norm norm = {};
   size_t nodes = 0;  // of the body, with it; 0: there is none
 };
 

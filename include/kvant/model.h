@@ -49,11 +49,11 @@ struct FrameShape {
 
 struct ModelOptions {
   FileAccess access = FileAccess::kMap;
-  bool lock_memory = false;  // mlock the mapping
-  ReadProgress progress;     // of each file of a split model in turn
-  TokenizerOptions tokenizer;
-  std::string isa;         // "" = $KVANT_ISA or the best; see cpu::ChooseKernels
-  std::string float_gemm;  // "" = $KVANT_FLOAT_GEMM or the preferred; see cpu::ChooseFloatGemm
+  bool lock_memory = false;    // mlock the mapping
+  ReadProgress progress = {};  // of each file of a split model in turn
+  TokenizerOptions tokenizer = {};
+  std::string isa = {};         // "" = $KVANT_ISA or the best; see cpu::ChooseKernels
+  std::string float_gemm = {};  // "" = $KVANT_FLOAT_GEMM or the preferred; see cpu::ChooseFloatGemm
   // Keys that change what the model computes, but not here: the file is opened without that effect.
   // Names with or without the architecture. kInvalid for a key that is read.
   std::vector<std::string> ignored_keys = {};

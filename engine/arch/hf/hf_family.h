@@ -38,7 +38,7 @@ struct HfExperts {
 // The activation of the gates, by the key that names it in config.json.
 struct HfActivation {
   std::string_view key = "hidden_act";
-  std::span<const std::string_view> names;  // the first is the usual one
+  std::span<const std::string_view> names = {};  // the first is the usual one
 };
 
 // A tensor that the folder does not hold: factors computed from the configuration.

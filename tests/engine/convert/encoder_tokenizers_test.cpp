@@ -83,19 +83,23 @@ TEST_P(EncoderTokenizers, PairsHaveTheSeparatorsOfTheTemplate) {
     const bool names_control = (first + second).find("mask") != std::string::npos;
     const auto pair = (*embedder)->PairTokens(first, second);
     ASSERT_TRUE(pair.ok()) << pair.error().message;
-    if (!names_control) EXPECT_EQ(pair->ids, entry[2].get<std::vector<TokenId>>()) << entry.dump();
+    if (!names_control) {
+      EXPECT_EQ(pair->ids, entry[2].get<std::vector<TokenId>>()) << entry.dump();
+    }
     if (pair->types.empty()) continue;
     EXPECT_EQ(pair->types.size(), pair->ids.size());
-    if (!names_control) EXPECT_EQ(pair->types, entry[3].get<std::vector<int32_t>>());
+    if (!names_control) {
+      EXPECT_EQ(pair->types, entry[3].get<std::vector<int32_t>>());
+    }
   }
 }
 
 // Folders of before 2020 have a list of words and no tokenizer.json.
 TEST(EncoderTokenizer, AListOfWordsIsAWordPieceVocabulary) {
-  const nlohmann::json json = nlohmann::json::parse(
+  const nlohmann::json cases = nlohmann::json::parse(
       std::ifstream(SourcePath("tests/reference/encoder_tokenizers/wordpiece.json")));
-  std::vector<std::string> words(json["vocab_size"].get<size_t>());
-  for (const auto& [word, id] : json["files"]["tokenizer.json"]["model"]["vocab"].items()) {
+  std::vector<std::string> words(cases["vocab_size"].get<size_t>());
+  for (const auto& [word, id] : cases["files"]["tokenizer.json"]["model"]["vocab"].items()) {
     words[id.get<size_t>()] = word;
   }
   HfFolder folder("BertModel");
@@ -126,11 +130,11 @@ void PrintTo(const TokenizerStep& step, std::ostream* out) { *out << step.name <
 class EncoderTokenizerSteps : public testing::TestWithParam<TokenizerStep> {};
 
 TEST_P(EncoderTokenizerSteps, AreNamedWhereTheyAreNotUnderstood) {
-  const nlohmann::json json = nlohmann::json::parse(std::ifstream(
+  const nlohmann::json cases = nlohmann::json::parse(std::ifstream(
       SourcePath(std::string("tests/reference/encoder_tokenizers/") + GetParam().name + ".json")));
-  SeededModel seeded(kSeededEmbedders + json["class"].get<std::string>());
-  seeded.config["vocab_size"] = json["vocab_size"];
-  seeded.files["tokenizer.json"] = json["files"]["tokenizer.json"];
+  SeededModel seeded(kSeededEmbedders + cases["class"].get<std::string>());
+  seeded.config["vocab_size"] = cases["vocab_size"];
+  seeded.files["tokenizer.json"] = cases["files"]["tokenizer.json"];
   seeded.files["tokenizer.json"][nlohmann::json::json_pointer(GetParam().pointer)] =
       GetParam().value;
   EXPECT_THAT(seeded.Message(), HasSubstr(GetParam().expected));
