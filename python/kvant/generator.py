@@ -140,6 +140,7 @@ class Generator:
         finally:  # an interruption may come when the step is done
             for text, row in zip(self._texts, rows):
                 if text.follow():
+                    text.passed = len(row)
                     text.sampler.accept(row)
                     text.begin(self._grammar)
                     text.done = len(text) >= self.max_length

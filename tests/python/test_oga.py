@@ -217,11 +217,11 @@ class Names(unittest.TestCase):
             text = made.get_sequence().tolist()
             self.assertEqual(len(text), 6)
             np.testing.assert_allclose(made.get_output("logits"), alone(text[:5])[None, None], rtol=1e-4, atol=1e-4)
-            made.append_tokens(more)  # with the token that was chosen last
+            made.append_tokens(more)
             rows = made.get_output("logits")
-            self.assertEqual(rows.shape[1], 4)
-            for count in range(4):
-                np.testing.assert_allclose(rows[0, count], alone((text + more)[:6 + count]), rtol=1e-4, atol=1e-4)
+            self.assertEqual(rows.shape[1], 3)
+            for count in range(3):
+                np.testing.assert_allclose(rows[0, count], alone((text + more)[:7 + count]), rtol=1e-4, atol=1e-4)
             made.rewind_to(5)
             np.testing.assert_allclose(made.get_output("logits"), alone(text[:5])[None, None], rtol=1e-4, atol=1e-4)
             with self.assertRaisesRegex(kvant.InvalidError, "logits"):
