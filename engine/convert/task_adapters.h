@@ -22,6 +22,7 @@
 
 namespace kvant::convert {
 
+// Whether a folder keeps such adapters beside its weights.
 bool HasTaskAdapters(const formats::SafetensorsModel& weights);
 
 class TaskWeights {
