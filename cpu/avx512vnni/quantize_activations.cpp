@@ -43,16 +43,22 @@ inline __m512i SumOf(const Parts& parts) {
   return _mm512_add_epi32(parts.x, parts.y);
 }
 
-// Up to 256 values; missing values are zeros.
+// Up to 256 values; missing values are zeros. kWhole: none are missing.
+template <bool kWhole>
 struct Values {
   __m512 low[kGroups], high[kGroups];  // of a group
 
   [[gnu::always_inline]] Values(const float* values, int64_t count) {
 #pragma GCC unroll 8
     for (int g = 0; g < kGroups; ++g) {
-      low[g] = _mm512_maskz_loadu_ps(FirstLanes(count - 32 * g), values + 32 * g);
-      high[g] = _mm512_maskz_loadu_ps(FirstLanes(count - 32 * g - 16), values + 32 * g + 16);
+      low[g] = LoadFirst(values + 32 * g, count - 32 * g);
+      high[g] = LoadFirst(values + 32 * g + 16, count - 32 * g - 16);
     }
+  }
+
+  [[gnu::always_inline]] static __m512 LoadFirst(const float* values, int64_t count) {
+    if constexpr (kWhole) return _mm512_loadu_ps(values);
+    return _mm512_maskz_loadu_ps(FirstLanes(count), values);
   }
 
   // Largest magnitude of each group as the bits of a float, whose order as integers puts infinity
@@ -89,8 +95,8 @@ struct Values {
 
 // The codes of groups 2 * kPair and 2 * kPair + 1: lane 4j + q holds the four from 4j on of quarter
 // q of them.
-template <int kPair>
-[[gnu::always_inline]] inline __m512i CodesOfPair(const Values& values, __m256 inverses) {
+template <int kPair, bool kWhole>
+[[gnu::always_inline]] inline __m512i CodesOfPair(const Values<kWhole>& values, __m256 inverses) {
   const auto words = [&](int g) __attribute__((always_inline)) {
     const __m512 inverse =
         _mm512_permutexvar_ps(_mm512_set1_epi32(g), _mm512_castps256_ps512(inverses));
@@ -137,10 +143,11 @@ template <int kPair>
 
 // At most kGroups groups. Inline, so that no vector of pointers is made of `out`: those that a
 // caller has just stored cannot be read as a wider vector before they are in the cache.
+template <bool kWhole>
 [[gnu::always_inline]] inline void QuantizeGroups(const float* from, int64_t count,
                                                   const ActivationRow& out) {
-  const int64_t groups = std::min<int64_t>(kGroups, (count + 31) / 32);
-  Values values(from, count);
+  const int64_t groups = kWhole ? kGroups : std::min<int64_t>(kGroups, (count + 31) / 32);
+  Values<kWhole> values(from, count);
   const __m256i bits = values.Largest();
   const __m256 largest = _mm256_castsi256_ps(bits);
   const __mmask8 infinite = _mm256_cmpge_epu32_mask(bits, _mm256_set1_epi32(0x7f800000));
@@ -165,9 +172,12 @@ template <int kPair>
 }  // namespace
 
 void QuantizeActivations(const float* values, int64_t cols, const ActivationRow& out) {
-  for (int64_t col = 0; col < cols; col += 32 * kGroups) {
-    QuantizeGroups(values + col, cols - col, out.From(col));
+  constexpr int64_t kStep = 32 * kGroups;
+  int64_t col = 0;
+  for (; col + kStep <= cols; col += kStep) {
+    QuantizeGroups<true>(values + col, kStep, out.From(col));
   }
+  if (col < cols) QuantizeGroups<false>(values + col, cols - col, out.From(col));
 }
 
 }  // namespace kvant::cpu::avx512vnni

@@ -10,6 +10,7 @@ const KernelTable* Kernels() {
       .quantize = QuantizeActivations,
       .quantize_many = QuantizeActivations,
       .rms_norm = RmsNorm,
+      .layer_norm = LayerNorm,
       .add = AddRows,
       .activations = kActivations,
       .cap = Cap,

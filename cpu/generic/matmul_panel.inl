@@ -60,6 +60,31 @@ struct RowBlocks {
   }
 };
 
+// The ends of kPanelLanes rows inside a block of 256 columns, copied to where zeros follow, so that
+// they are packed from their bytes as whole blocks are.
+class RowEndCopies {
+ public:
+  // Whether the formats' blocks fit.
+  static bool Takes(const RowReader& reader) { return reader.block_bytes <= kStride; }
+
+  // `rows`: blocks of which the rows hold the beginning.
+  [[gnu::always_inline]] RowEndCopies(const RowReader& reader, RowBlocks rows) {
+    const int64_t whole = reader.cols / kBlock;
+    const int64_t bytes = reader.EndBytes(whole);
+    for (int64_t r = 0; r < kPanelLanes; ++r) {
+      std::byte* copy = copies_ + r * kStride;
+      std::memcpy(copy, rows[r], static_cast<size_t>(bytes));
+      std::memset(copy + bytes, 0, static_cast<size_t>(reader.block_bytes - bytes));
+    }
+  }
+
+  RowBlocks blocks() const { return {copies_, kStride}; }
+
+ private:
+  static constexpr int64_t kStride = 320;
+  alignas(64) std::byte copies_[kPanelLanes * kStride];
+};
+
 // The traits of a format's panels that the loops below need.
 struct PanelFormat {
   RowReader reader;
@@ -71,8 +96,7 @@ struct PanelFormat {
   int64_t block_vectors;
   int scales;  // of a row in 32 columns
   bool wide;   // whether the activations have 16 bits
-  // Packs from the bytes of kPanelLanes rows, in place of `reader` and `pack`, blocks of 256
-  // columns that the rows have whole.
+  // Packs from the bytes of kPanelLanes rows, in place of `reader` and `pack`.
   void (*pack_rows)(RowBlocks rows, int64_t v, PanelScratch::Vector* panel) = nullptr;
 
   template <class Unpacker>
@@ -125,14 +149,21 @@ inline void PackUnpacked(const MatMulTask& task, const PanelFormat& format, cons
 // Blocks [begin, begin + count) of 256 columns of the rows of a panel.
 inline void PackPanel(const MatMulTask& task, const PanelFormat& format, const PanelRows& rows,
                       int64_t begin, int64_t count, PanelScratch::Vector* panel) {
-  const int64_t whole = format.pack_rows != nullptr ? task.cols / 256 : 0;
+  const int64_t whole = task.cols / kBlock;
   for (int64_t v = 0; v < kPanelVectors; ++v) {
     const PanelRows first = {rows.weights, rows.row + v * kPanelLanes};
+    const bool from_bytes = format.pack_rows != nullptr && first.row + kPanelLanes <= task.row_end;
+    // Bytes behind the last row's end become lines that no product reads.
+    const bool ends_in_place =
+        format.reader.EndsInPlace() && first.row + kPanelLanes < task.row_end;
     for (int64_t i = 0; i < count; ++i) {
       PanelScratch::Vector* blocks = panel + i * 8 * format.block_vectors;
-      if (begin + i < whole && first.row + kPanelLanes <= task.row_end) {
-        const std::byte* bytes = first.Row(task, 0) + (begin + i) * format.reader.block_bytes;
-        format.pack_rows({bytes, task.row_bytes}, v, blocks);
+      const RowBlocks bytes = {first.Row(task, 0) + (begin + i) * format.reader.block_bytes,
+                               task.row_bytes};
+      if (from_bytes && (begin + i < whole || ends_in_place)) {
+        format.pack_rows(bytes, v, blocks);
+      } else if (from_bytes && RowEndCopies::Takes(format.reader)) {
+        format.pack_rows(RowEndCopies(format.reader, bytes).blocks(), v, blocks);
       } else {
         PackUnpacked(task, format, first, begin + i, v, blocks);
       }
@@ -217,7 +248,8 @@ inline void MultiplyDepth(const MatMulTask& task, const PanelFormat& format,
 
 // The outputs of a pass, token by token, so that each gets the rows of all panels at a time.
 inline void PutSums(const MatMulTask& task, const Pass& pass, const PanelScratch::Vector* sums) {
-  // Outputs of the next tokens lie too far apart for a prefetcher of the CPU.
+  // Outputs of the next tokens lie too far apart for a prefetcher of the CPU, and so do the sums of
+  // the next panel.
   constexpr int64_t kAhead = 4;
   alignas(64) float discarded[kPassPanels * kPanelHeight];
   const bool discards = task.finish != nullptr && task.finish->discards;
@@ -230,6 +262,7 @@ inline void PutSums(const MatMulTask& task, const Pass& pass, const PanelScratch
     for (int64_t row = pass.row; row < pass.row_end; row += kPanelHeight) {
       for (int64_t v = 0; v < kPanelVectors; ++v) {
         const int64_t first = row + v * kPanelLanes;
+        __builtin_prefetch(from + kAhead * kPanelVectors + v);
         StoreLanes(from[v], task.row_end - first, task.store, out + first);
       }
       from += pass.Tiles() * kTileVectors;

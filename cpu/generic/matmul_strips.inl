@@ -106,7 +106,7 @@ struct StripFormat {
   // kPanelLanes rows of a block of 256 columns, which may be put in another order there, to vector
   // `v` of block `block` of a strip.
   void (*pack)(WeightBlock* rows, Accumulator* strip, int64_t block, int64_t v);
-  // Packs a block that the rows have whole from their bytes. May be null.
+  // Packs a block from the bytes of its rows. May be null.
   void (*pack_rows)(RowBlocks rows, Accumulator* strip, int64_t block, int64_t v);
   Multiply multiply[kStripTokensMax - kStripTokensMin + 1];  // by tokens of a tile
   int item_columns;
@@ -175,13 +175,18 @@ inline void PackStrip(const MatMulTask& task, const StripFormat& format, const S
   const int64_t bytes = format.reader.block_bytes;
   int64_t block = 0;
   if (format.pack_rows != nullptr && first + kPanelLanes <= place.rows) {
+    const RowBlocks rows = {row(0) + begin * bytes, task.row_bytes};
     for (; block < place.cols / kBlock; ++block) {
-      const std::byte* blocks = row(0) + (begin + block) * bytes;
+      const RowBlocks blocks = {rows.first + block * bytes, rows.stride};
       // Also where the bytes lie in the second level: small pages are translated ahead.
       for (int64_t r = 0; r < kPanelLanes; ++r) {
-        PrefetchBlock<PrefetchTo::kFirstLevel>(blocks + r * task.row_bytes + bytes, bytes);
+        PrefetchBlock<PrefetchTo::kFirstLevel>(blocks[r] + bytes, bytes);
       }
-      format.pack_rows({blocks, task.row_bytes}, strip, block, v);
+      format.pack_rows(blocks, strip, block, v);
+    }
+    if (block < BlockCount(place.cols) && RowEndCopies::Takes(format.reader)) {
+      const RowEndCopies ends(format.reader, {rows.first + block * bytes, rows.stride});
+      format.pack_rows(ends.blocks(), strip, block++, v);
     }
   }
   for (; block < BlockCount(place.cols); ++block) {

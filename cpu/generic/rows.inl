@@ -4,32 +4,70 @@
 // math.inl. Semantics are those of cpu/kernels/table.h. Rows of any length: whole vectors, then one
 // partial vector.
 
-// sums += the squares of `count` values.
-inline void AddSquares(const float* x, int64_t count, F32& sum) {
-  const F32 values = count == kLanes ? Load(x) : LoadPartial(x, count);
-  sum = MulAdd(values, values, sum);
+// 1 / sqrt(mean + epsilon) of squares whose sums are in lanes.
+inline float NormFactor(const F32 (&sums)[kSumVectors], int64_t cols, float epsilon) {
+  const float mean = SumLanes(sums) / static_cast<float>(cols);
+  return 1.0f / std::sqrt(mean + epsilon);
+}
+
+// Calls visit(i, count, sum) for the vectors of a row, with the sum of the lanes they belong to.
+template <class Visit>
+[[gnu::always_inline]] inline void ForSumVectors(int64_t cols, F32 (&sums)[kSumVectors],
+                                                 const Visit& visit) {
+  for (F32& sum : sums) sum = Zero();
+  int64_t i = 0;
+  for (; i + kSumLanes <= cols; i += kSumLanes) {
+    for (int v = 0; v < kSumVectors; ++v) visit(i + v * kLanes, int64_t{kLanes}, sums[v]);
+  }
+  for (int v = 0; v < kSumVectors && i + v * kLanes < cols; ++v) {
+    visit(i + v * kLanes, Least(kLanes, cols - i - v * kLanes), sums[v]);
+  }
+}
+
+[[gnu::always_inline]] inline F32 LoadSome(const float* x, int64_t count) {
+  return count == kLanes ? Load(x) : LoadPartial(x, count);
+}
+
+[[gnu::always_inline]] inline void StoreSome(float* out, F32 values, int64_t count) {
+  if (count == kLanes) return Store(out, values);
+  StorePartial(out, values, count);
 }
 
 void RmsNorm(const float* x, const float* weight, int64_t cols, float epsilon, float* out) {
   F32 sums[kSumVectors];
-  for (F32& sum : sums) sum = Zero();
-  int64_t i = 0;
-  for (; i + kSumLanes <= cols; i += kSumLanes) {
-    for (int v = 0; v < kSumVectors; ++v) AddSquares(x + i + v * kLanes, kLanes, sums[v]);
+  ForSumVectors(cols, sums, [&](int64_t i, int64_t count, F32& sum) {
+    const F32 values = LoadSome(x + i, count);
+    sum = MulAdd(values, values, sum);
+  });
+  const F32 factor = Broadcast(NormFactor(sums, cols, epsilon));
+  for (int64_t i = 0; i < cols; i += kLanes) {
+    const int64_t count = Least(kLanes, cols - i);
+    const F32 scaled = Mul(LoadSome(x + i, count), factor);
+    StoreSome(out + i, Mul(scaled, LoadSome(weight + i, count)), count);
   }
-  for (int v = 0; v < kSumVectors && i + v * kLanes < cols; ++v) {
-    AddSquares(x + i + v * kLanes, Least(kLanes, cols - i - v * kLanes), sums[v]);
-  }
-  const float mean = SumLanes(sums) / static_cast<float>(cols);
-  const F32 factor = Broadcast(1.0f / std::sqrt(mean + epsilon));
+}
 
-  for (i = 0; i + kLanes <= cols; i += kLanes) {
-    Store(out + i, Mul(Mul(Load(x + i), factor), Load(weight + i)));
+void LayerNorm(const float* x, const float* weight, const float* bias, int64_t cols, float epsilon,
+               float* out) {
+  F32 sums[kSumVectors];
+  ForSumVectors(cols, sums, [&](int64_t i, int64_t count, F32& sum) {
+    sum = Add(LoadSome(x + i, count), sum);
+  });
+  const F32 mean = Broadcast(SumLanes(sums) / static_cast<float>(cols));
+  ForSumVectors(cols, sums, [&](int64_t i, int64_t count, F32& sum) {
+    const F32 centred = Sub(LoadSome(x + i, count), mean);
+    StoreSome(out + i, centred, count);
+    // Lanes behind the row would count the mean.
+    const F32 values = count == kLanes ? centred : LoadPartial(out + i, count);
+    sum = MulAdd(values, values, sum);
+  });
+  const F32 factor = Broadcast(NormFactor(sums, cols, epsilon));
+  for (int64_t i = 0; i < cols; i += kLanes) {
+    const int64_t count = Least(kLanes, cols - i);
+    F32 scaled = Mul(Mul(LoadSome(out + i, count), factor), LoadSome(weight + i, count));
+    if (bias != nullptr) scaled = Add(scaled, LoadSome(bias + i, count));
+    StoreSome(out + i, scaled, count);
   }
-  const int64_t rest = cols - i;
-  if (rest == 0) return;
-  const F32 scaled = Mul(LoadPartial(x + i, rest), factor);
-  StorePartial(out + i, Mul(scaled, LoadPartial(weight + i, rest)), rest);
 }
 
 void AddRows(const float* a, const float* b, int64_t cols, float* out) {

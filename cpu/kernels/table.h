@@ -60,6 +60,11 @@ struct KernelTable {
   // out = x / sqrt(mean(x^2) + epsilon) * weight; out may be x. The sum runs in a fixed order.
   void (*rms_norm)(const float* x, const float* weight, int64_t cols, float epsilon, float* out);
 
+  // out = y / sqrt(mean(y^2) + epsilon) * weight + bias with y = x - mean(x); out may be x, bias
+  // null for none. Both sums run in the order of rms_norm's.
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, int64_t cols,
+                     float epsilon, float* out);
+
   // out = a + b; out may be a.
   void (*add)(const float* a, const float* b, int64_t cols, float* out);
 

@@ -28,6 +28,16 @@ void RmsNorm(const float* x, const float* weight, int64_t cols, float epsilon, f
   for (int64_t i = 0; i < cols; ++i) out[i] = x[i] * factor * weight[i];
 }
 
+void LayerNorm(const float* x, const float* weight, const float* bias, int64_t cols, float epsilon,
+               float* out) {
+  float lanes[kSumLanes] = {};
+  for (int64_t i = 0; i < cols; ++i) lanes[i % kSumLanes] += x[i];
+  const float mean = SumLanes(lanes) / static_cast<float>(cols);
+  for (int64_t i = 0; i < cols; ++i) out[i] = x[i] - mean;
+  RmsNorm(out, weight, cols, epsilon, out);
+  for (int64_t i = 0; bias != nullptr && i < cols; ++i) out[i] += bias[i];
+}
+
 void AddRows(const float* a, const float* b, int64_t cols, float* out) {
   for (int64_t i = 0; i < cols; ++i) out[i] = a[i] + b[i];
 }
@@ -150,6 +160,7 @@ const KernelTable* Kernels() {
       .quantize = QuantizeActivations,
       .quantize_many = QuantizeActivations,
       .rms_norm = RmsNorm,
+      .layer_norm = LayerNorm,
       .add = AddRows,
       .activations = kActivations,
       .cap = Cap,

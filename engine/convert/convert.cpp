@@ -14,6 +14,7 @@
 #include "engine/convert/search_settings.h"
 #include "engine/convert/special_tokens.h"
 #include "engine/convert/speech_settings.h"
+#include "engine/convert/task_adapters.h"
 #include "engine/convert/translator_vocabulary.h"
 #include "engine/convert/vocabulary.h"
 #include "engine/convert/weights.h"
@@ -144,19 +145,6 @@ Status AddMetadata(const FolderConfig& config, const HfFamily& family, const HfS
   return has_encoder ? AddSearchSettings(config, shape.vocab, parameters) : Status();
 }
 
-// Adapters of tasks, which jina-embeddings-v3 keeps beside its weights.
-Status RefuseAdapters(const formats::SafetensorsModel& model) {
-  constexpr std::string_view kApart = ".parametrizations.";
-  for (const formats::SafetensorsTensor& tensor : model.tensors()) {
-    if (tensor.name.find(kApart) == std::string::npos) continue;
-    return MakeError(ErrorCode::kNotSupported,
-                     "{}: tensor \"{}\" has adapters of several tasks beside it; expected a model "
-                     "that one of them was merged into",
-                     model.FileOf(tensor), tensor.name);
-  }
-  return {};
-}
-
 // Adds what makes vectors or scores of a model's rows. Whoever writes texts has nothing of it.
 Status AddEmbedding(const FolderConfig& config, const HfFamily& family, const HfShape& shape,
                     const Vocabulary& vocabulary, const formats::SafetensorsModel& model,
@@ -217,9 +205,15 @@ Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::strin
   KVANT_ASSIGN(const Quantization quantization,
                ReadQuantization(config.folder, config.model, *family));
   KVANT_ASSIGN(const HfShape shape, ReadHfShape(*family, config.model));
-  KVANT_ASSIGN(const auto model,
+  KVANT_ASSIGN(const auto weights,
                other ? other->Tensors() : formats::SafetensorsModel::OpenFolder(config.folder));
-  KVANT_TRY(RefuseAdapters(model));
+  // Weights without adapters are used where they lie.
+  std::optional<TaskWeights> of_task;
+  if (!options.task.empty() || HasTaskAdapters(weights)) {
+    KVANT_ASSIGN(of_task, TaskWeights::Merge(weights, config.model, options.task));
+    if (config.modules) config.modules->NameDefault(options.task);
+  }
+  const formats::SafetensorsModel& model = of_task ? of_task->model() : weights;
   config.makes_vectors = family->is_encoder || shape.labels > 0 || config.modules.has_value();
   const OutputType* type =
       options.type.empty() ? NaturalOutputType(model, quantization) : wanted_type;

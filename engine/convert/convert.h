@@ -31,6 +31,7 @@ struct ConvertOptions {
   // in, and where those are integers the type of its vectors. Vectors and norms are always F32.
   std::string type = {};
   std::string name = {};  // general.name; "" for the one that the folder suggests
+  std::string task = {};  // whose adapters are merged, of a folder that has several; "": none
   int threads = 1;
   // Called before every tensor; an error ends the conversion with it. May be empty.
   std::function<Status(const ConvertProgress&)> on_progress = {};

@@ -227,6 +227,11 @@ Result<std::optional<EmbeddingModules>> EmbeddingModules::Read(const std::string
   return std::optional<EmbeddingModules>(std::move(out));
 }
 
+void EmbeddingModules::NameDefault(const std::string& name) {
+  const bool is_known = std::ranges::find(prompt_names, name) != prompt_names.end();
+  if (is_known && default_prompt.empty()) default_prompt = name;
+}
+
 Status EmbeddingModules::AddTo(const arch::HfShape& shape, const std::string& folder,
                                arch::Parameters& out) const {
   formats::GgufWriter& writer = *out.writer;

@@ -45,6 +45,9 @@ struct EmbeddingModules {
   // Nothing for a folder without modules.json.
   static Result<std::optional<EmbeddingModules>> Read(const std::string& folder);
 
+  // Texts get the prompt of this name, if there is one, unless another is the default.
+  void NameDefault(const std::string& name);
+
   // Writes the keys, and appends the matrices. kCorrupt where a matrix does not fit `shape`.
   Status AddTo(const arch::HfShape& shape, const std::string& folder, arch::Parameters& out) const;
 };

@@ -51,6 +51,37 @@ TEST_P(Rows, RmsNormIsWithinItsRoundings) {
   }
 }
 
+TEST_P(Rows, LayerNormIsWithinItsRoundingsAndMayWorkInPlace) {
+  constexpr float kEpsilon = 1e-5f;
+  for (const int64_t cols : kRowLengths) {
+    for (const bool has_bias : {false, true}) {
+      std::vector<float> row = RandomRow(cols, 1, 3.0f);
+      for (float& value : row) value += 0.7f;
+      const GuardedArray<float> x(row);
+      const GuardedArray<float> weight(RandomRow(cols, 2));
+      const GuardedArray<float> biases(RandomRow(cols, 3));
+      const float* bias = has_bias ? biases.data() : nullptr;
+      kernels().layer_norm(x.data(), weight.data(), bias, cols, kEpsilon, x.data());
+      double mean = 0;
+      for (const float value : row) mean += double{value} / static_cast<double>(cols);
+      double squares = 0;
+      for (const float value : row) squares += (value - mean) * (value - mean);
+      const double factor = 1.0 / std::sqrt(squares / static_cast<double>(cols) + kEpsilon);
+      // Values of up to a dozen less their mean: a sum of as many terms as a lane has, and the
+      // roundings of rms_norm.
+      const double tolerance =
+          20 * kRounding * (static_cast<double>(cols) / 16 + 16) * std::max(1.0, factor);
+      for (size_t i = 0; i < row.size(); ++i) {
+        const double expected = (row[i] - mean) * factor * weight[i] + (has_bias ? biases[i] : 0);
+        ASSERT_NEAR(x[i], expected, tolerance) << cols << " columns, element " << i;
+      }
+      std::vector<float> reference_out(row.size());
+      reference().layer_norm(row.data(), weight.data(), bias, cols, kEpsilon, reference_out.data());
+      ExpectSameBits(x.ToVector(), reference_out, "layer_norm");
+    }
+  }
+}
+
 TEST_P(Rows, AddIsExactlyRoundedAndMayWorkInPlace) {
   for (const int64_t cols : kRowLengths) {
     const GuardedArray<float> a(RandomRow(cols, 3));

@@ -11,7 +11,7 @@ import numpy as np
 from common import EXPECTED, MODELS, RealModel, kvant, path_of
 from texts import CLASSIFIER_SEED, DOCUMENTS, PAIRS, sentences
 
-# Of numbers of vectors of length 1: 32-bit sums in another order.
+# The numbers are those of vectors of length 1; 32-bit sums have another order.
 NUMBER_TOLERANCE = 5e-6
 SCORE_TOLERANCE = 1e-4
 TIE = 4e-6  # cosines that far apart may be in either order

@@ -68,6 +68,7 @@ int ListClasses() {
 int ConvertCommand(CommandLine& line) {
   std::optional<std::string> type;
   std::optional<std::string> name;
+  std::optional<std::string> task;
   bool list_classes = false;
   SessionGroup session;
   OptionList list;
@@ -77,6 +78,8 @@ int ConvertCommand(CommandLine& line) {
             "the type that the folder has them in");
   list.Text("--name", &name, "NAME", "Name of the model in the file, general.name",
             "the one that README.md, config.json or the folder's name gives it");
+  list.Text("--task", &task, "NAME",
+            "Task whose adapters become part of the weights, of an embedding model that has some");
   session.AddThreads(list);
   list.Group("Information");
   list.Flag("--list-classes", &list_classes,
@@ -93,6 +96,7 @@ int ConvertCommand(CommandLine& line) {
   convert::ConvertOptions options;
   options.type = type.value_or("");
   options.name = name.value_or("");
+  options.task = task.value_or("");
   options.threads = session.ThreadCount();
   options.on_progress = [&](const convert::ConvertProgress& now) {
     return progress.Update(now.bytes_done, now.bytes_total, now.tensor);

@@ -1,5 +1,5 @@
 // Jina embeddings v3 (arXiv 2409.10173): XLM-RoBERTa with rotary positions instead of learned ones.
-// Its adapters for tasks are no part of the file; a folder that still has them apart is refused.
+// Its adapters for tasks become part of the weights (engine/convert/task_adapters.h).
 #include "base/result.h"
 #include "cpu/kernels/activation.h"
 #include "engine/arch/decoder.h"

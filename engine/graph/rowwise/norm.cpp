@@ -5,26 +5,6 @@
 #include "cpu/kernels/table.h"
 
 namespace kvant::graph {
-namespace {
-
-// The kernels, too, keep a sum in sixteen lanes, which the compiler turns into vectors of any width
-// without moving a bit.
-constexpr int64_t kMeanLanes = 16;
-
-float MeanOf(const float* x, int64_t cols) {
-  float lanes[kMeanLanes] = {};
-  int64_t i = 0;
-  for (; i + kMeanLanes <= cols; i += kMeanLanes) {
-    for (int64_t lane = 0; lane < kMeanLanes; ++lane) lanes[lane] += x[i + lane];
-  }
-  for (int64_t lane = 0; i + lane < cols; ++lane) lanes[lane] += x[i + lane];
-  for (int64_t half = kMeanLanes / 2; half > 0; half /= 2) {
-    for (int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-  }
-  return lanes[0] / static_cast<float>(cols);
-}
-
-}  // namespace
 
 std::string_view NormName(NormKind kind) {
   switch (kind) {
@@ -41,13 +21,13 @@ void ApplyNorm(const cpu::KernelTable& kernels, const Norm& norm, int64_t first,
     if (out != x) std::memcpy(out, x, static_cast<size_t>(cols) * sizeof(float));
     return;
   }
+  const float* weight = norm.weight.data() + first;
+  const float* bias = norm.bias.empty() ? nullptr : norm.bias.data() + first;
   if (norm.kind == NormKind::kLayer) {
-    const float mean = MeanOf(x, cols);
-    for (int64_t i = 0; i < cols; ++i) out[i] = x[i] - mean;
-    x = out;
+    return kernels.layer_norm(x, weight, bias, cols, norm.epsilon, out);
   }
-  kernels.rms_norm(x, norm.weight.data() + first, cols, norm.epsilon, out);
-  if (!norm.bias.empty()) kernels.add(out, norm.bias.data() + first, cols, out);
+  kernels.rms_norm(x, weight, cols, norm.epsilon, out);
+  if (bias != nullptr) kernels.add(out, bias, cols, out);
 }
 
 }  // namespace kvant::graph

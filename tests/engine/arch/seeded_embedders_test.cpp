@@ -6,9 +6,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cpu/dispatch.h"
@@ -228,11 +231,65 @@ INSTANTIATE_TEST_SUITE_P(
         EmbedderSetting{
             "bert", "sentence_bert_config.json", "", {{"do_lower_case", true}}, "do_lower_case"}));
 
-TEST(SeededEmbedder, AdaptersOfTasksAreRefused) {
-  SeededModel seeded(std::string(kSeededEmbedders) + "jina-bert-v3");
-  seeded.extra = {{"embeddings.word_embeddings.parametrizations.weight.0.lora_A",
-                   {{2, 4, 32}, std::vector<float>(256)}}};
-  EXPECT_THAT(seeded.Message(), HasSubstr("adapters of several tasks"));
+// Takes from each matrix what the second of two tasks adds, and puts both tasks' factors beside it.
+void SplitOffTasks(std::map<std::string, HfWeights>& weights) {
+  constexpr int64_t kRank = 2;
+  constexpr double kScale = 3.0 / kRank;  // lora_alpha / rank
+  const std::map<std::string, HfWeights> whole = std::exchange(weights, {});
+  std::mt19937 random(11);
+  std::uniform_real_distribution<float> uniform(-0.5f, 0.5f);
+  for (const auto& [name, tensor] : whole) {
+    if (tensor.shape.size() != 2 || name.find("token_type") != std::string::npos) {
+      weights[name] = tensor;
+      continue;
+    }
+    const int64_t rows = tensor.shape[0];
+    const int64_t columns = tensor.shape[1];
+    const bool is_table = name.find("word_embeddings") != std::string::npos;
+    HfWeights left{{2, rows, kRank}, {}};
+    HfWeights right{{2, kRank, columns}, {}};
+    for (int64_t i = 0; i < 2 * rows * kRank; ++i) left.values.push_back(uniform(random));
+    for (int64_t i = 0; i < 2 * kRank * columns; ++i) right.values.push_back(uniform(random));
+    HfWeights original = tensor;
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      double added = 0;
+      for (int64_t k = 0; k < kRank; ++k) {
+        added += double{left.values[static_cast<size_t>((rows + i / columns) * kRank + k)]} *
+                 double{right.values[static_cast<size_t>((kRank + k) * columns + i % columns)]};
+      }
+      original.values[static_cast<size_t>(i)] -= static_cast<float>(kScale * added);
+    }
+    const std::string beginning = name.substr(0, name.rfind('.')) + ".parametrizations.weight.";
+    weights[beginning + "original"] = original;
+    weights[beginning + "0.lora_A"] = is_table ? left : right;
+    weights[beginning + "0.lora_B"] = is_table ? right : left;
+  }
+}
+
+TEST(SeededEmbedder, AdaptersOfATaskAreMerged) {
+  SeededModel seeded(std::string(kSeededEmbedders) + "jina-bert-v3-published");
+  seeded.config["lora_adaptations"] = {"retrieval.query", "text-matching"};
+  seeded.config["lora_alpha"] = 3;
+  seeded.change_weights = SplitOffTasks;
+  seeded.files["config_sentence_transformers.json"] = {
+      {"prompts", {{"retrieval.query", "Query: "}, {"text-matching", "Text: "}}}};
+  EXPECT_THAT(seeded.Message(), HasSubstr("--task retrieval.query, text-matching"));
+  seeded.task = "separation";
+  EXPECT_THAT(seeded.Message(), HasSubstr("found \"separation\""));
+  seeded.task = "text-matching";
+  const auto embedder = OpenEmbedder(seeded.Open());
+  ASSERT_NE(embedder, nullptr);
+  EXPECT_EQ(embedder->default_prompt(), "text-matching");
+  const std::vector<float> vector = seeded.Vector();
+  const std::vector<float> found = EmbeddedRows(*embedder, {seeded.Source(), {}}, 2);
+  ASSERT_EQ(found.size(), vector.size());
+  EXPECT_LE(MaxDifference(found, vector), kEmbedderTolerance);
+}
+
+TEST(SeededEmbedder, TasksNeedAdapters) {
+  SeededModel seeded(std::string(kSeededEmbedders) + "bert");
+  seeded.task = "text-matching";
+  EXPECT_THAT(seeded.Message(), HasSubstr("expected adapters of tasks"));
 }
 
 TEST(SeededEmbedder, InnerPartsOfWritersNeedModules) {

@@ -102,7 +102,7 @@ class SeededModel {
     WriteFurtherFiles();
     if (!model_folder.empty()) MoveModel();
     const std::string output = folder_ / "out.gguf";
-    KVANT_TRY(convert::ConvertFolder(folder_.Path(), output, {.threads = 1}));
+    KVANT_TRY(convert::ConvertFolder(folder_.Path(), output, {.task = task, .threads = 1}));
     return output;
   }
 
@@ -116,6 +116,8 @@ class SeededModel {
 
   // The folder in the folder that has the model; "": the model lies beside the further files.
   std::string model_folder;
+
+  std::string task;  // ConvertOptions::task
 
   // generation_config.json; null: there is none.
   nlohmann::json generation;
