@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 namespace kvant::cpu {
@@ -23,6 +24,21 @@ enum class Activation : uint8_t {
   // Decays of RWKV 6 and 7: exp(-exp(x)), and exp(-exp(-1/2) / (1 + exp(-x))).
   kDecay,
   kBoundedDecay,
+  kSoftplus,       // log(1 + exp(x)), within 2^-21
+  kSoftplusOfTwo,  // log2(1 + 2^x), likewise
+};
+
+// The activation of a gated unit, and limits of what goes into it: activation(min(gate, gate_max))
+// * max(-up_max, min(up, up_max)).
+struct GateActivation {
+  static constexpr float kNoLimit = std::numeric_limits<float>::infinity();
+
+  GateActivation(Activation kind) : activation(kind) {}  // NOLINT: an activation without limits
+  bool has_limits() const { return gate_max < kNoLimit || up_max < kNoLimit; }
+
+  Activation activation;
+  float gate_max = kNoLimit;
+  float up_max = kNoLimit;
 };
 
 struct ActivationKernel {
@@ -39,7 +55,7 @@ constexpr bool InOrder(std::span<const ActivationKernel> kernels) {
   for (size_t i = 0; i < kernels.size(); ++i) {
     if (static_cast<size_t>(kernels[i].activation) != i) return false;
   }
-  return kernels.size() == static_cast<size_t>(Activation::kBoundedDecay) + 1;
+  return kernels.size() == static_cast<size_t>(Activation::kSoftplusOfTwo) + 1;
 }
 
 }  // namespace kvant::cpu

@@ -79,6 +79,7 @@ Status FillLayersWithExperts(const Metadata& metadata, Stack& stack, const Layer
   std::vector<GatedFfn> dense(stack.layers.size());
   if (std::ranges::any_of(experts, [](const auto& layer) { return !layer.has_value(); })) {
     KVANT_ASSIGN(dense, ReadGatedFfns(metadata, stack, traits.activation));
+    KVANT_TRY(LimitFfns(metadata, traits.limits, dense));
   }
   std::vector<Block> ffns;
   for (size_t i = 0; i < experts.size(); ++i) {

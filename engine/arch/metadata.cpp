@@ -99,6 +99,30 @@ Result<std::optional<std::vector<bool>>> Metadata::FlagPerLayer(std::string_view
   return std::optional(std::move(flags));
 }
 
+Result<std::vector<float>> Metadata::NumberPerLayer(std::string_view name, size_t layers) const {
+  const std::string key = Key(name);
+  const GgufValue* value = file_.Find(key);
+  if (value == nullptr) return Missing(name);
+  std::vector<float> numbers(layers);
+  if (value->type != GgufType::kArray) {
+    KVANT_ASSIGN(const std::optional<float> number, file_.GetF32(key));
+    numbers.assign(layers, number.value_or(0));
+  } else {
+    const auto& array = std::get<GgufArray>(value->value);
+    if (array.type != GgufType::kFloat32 || !HasOnePerLayer(array.count, layers)) {
+      return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected {} 32-bit floats, found {} of {}",
+                       file_.path(), key, layers, array.count, formats::GgufTypeName(array.type));
+    }
+    std::memcpy(numbers.data(), array.data, layers * sizeof(float));
+  }
+  for (const float number : numbers) {
+    if (std::isfinite(number)) continue;
+    return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected finite numbers, found {}",
+                     file_.path(), key, number);
+  }
+  return numbers;
+}
+
 Result<float> Metadata::PositiveOr(std::string_view name, float otherwise) const {
   KVANT_ASSIGN(const std::optional<float> value, file_.GetF32(Key(name)));
   if (!value.has_value()) return otherwise;

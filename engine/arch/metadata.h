@@ -48,6 +48,10 @@ class Metadata {
   // An array of booleans, one per layer; nothing if the key is absent or holds a whole number.
   Result<std::optional<std::vector<bool>>> FlagPerLayer(std::string_view name, size_t layers) const;
 
+  // One number for all layers, or an array of 32-bit floats with one per layer; the key must be
+  // there and its numbers finite.
+  Result<std::vector<float>> NumberPerLayer(std::string_view name, size_t layers) const;
+
   // Optional and required positive finite numbers.
   Result<float> PositiveOr(std::string_view name, float otherwise) const;
   Result<float> Positive(std::string_view name) const;

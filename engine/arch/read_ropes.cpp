@@ -168,6 +168,34 @@ Status DivideYarnAmplitudes(const Metadata& metadata, std::vector<RopeSpec>& rop
   return {};
 }
 
+Status ReadWindowRopes(const Metadata& metadata, const std::vector<bool>& chosen,
+                       std::vector<Attention>& attentions, std::vector<RopeSpec>& ropes) {
+  constexpr const char* kDimensionsKey = "rope.dimension_count_swa";
+  for (size_t i = 0; i < attentions.size(); ++i) {
+    if (!chosen[i]) continue;
+    const RopeSpec& given = ropes[attentions[i].rope];
+    RopeSpec local;
+    local.style = given.style;
+    local.original_context = given.original_context;
+    KVANT_ASSIGN(local.base, metadata.PositiveOr("rope.freq_base_swa", given.base));
+    KVANT_ASSIGN(local.n_rot, metadata.CountOr(kDimensionsKey, kDimMax, given.n_rot));
+    if (local.n_rot > attentions[i].k_dim || local.n_rot % 2 != 0) {
+      return MakeError(ErrorCode::kCorrupt,
+                       "{}: key {}: expected an even number up to the head size {}, found {}",
+                       metadata.file().path(), metadata.Key(kDimensionsKey), attentions[i].k_dim,
+                       local.n_rot);
+    }
+    attentions[i].rope = IndexOf(local, ropes);
+  }
+  return {};
+}
+
+void RotateOnly(const std::vector<bool>& chosen, std::vector<Attention>& attentions) {
+  for (size_t i = 0; i < attentions.size(); ++i) {
+    if (!chosen[i]) attentions[i].rope = Attention::kNoRope;
+  }
+}
+
 void GiveLayersTheBase(float base, const std::vector<bool>& chosen,
                        std::vector<Attention>& attentions, std::vector<RopeSpec>& ropes) {
   for (size_t i = 0; i < attentions.size(); ++i) {

@@ -52,4 +52,13 @@ inline constexpr const char* kYarnAmplitudeKey = "rope.scaling.yarn_attn_factor"
 void GiveLayersTheBase(float base, const std::vector<bool>& chosen,
                        std::vector<Attention>& attentions, std::vector<graph::RopeSpec>& ropes);
 
+// Gives the chosen attentions, which have a window, ropes without scaling: of the base
+// rope.freq_base_swa and the dimensions rope.dimension_count_swa, which are otherwise those that
+// they have.
+Status ReadWindowRopes(const Metadata& metadata, const std::vector<bool>& chosen,
+                       std::vector<Attention>& attentions, std::vector<graph::RopeSpec>& ropes);
+
+// Takes the rope from attentions that are not chosen.
+void RotateOnly(const std::vector<bool>& chosen, std::vector<Attention>& attentions);
+
 }  // namespace kvant::arch

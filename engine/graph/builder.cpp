@@ -250,8 +250,8 @@ void PlanBuilder::AddActivatedMatMul(const std::string& name, std::vector<MatMul
 }
 
 void PlanBuilder::AddGatedUnit(const std::string& name, std::vector<MatMulOperand> operands,
-                               const Activations& in, cpu::Activation activation, ValueId gate_up,
-                               const Activations& out) {
+                               const Activations& in, const cpu::GateActivation& activation,
+                               ValueId gate_up, const Activations& out) {
   AddLowRankInput(RowSpace::kPass, name, operands, in);
   Add(RowSpace::kPass, MakeGatedUnit(kernels_, float_gemm_, name, std::move(operands), in,
                                      activation, gate_up, out));

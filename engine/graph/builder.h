@@ -114,7 +114,7 @@ class PlanBuilder {
                           const Activations& out);
   // Appends a gated unit (MakeGatedUnit) over rows of kPass.
   void AddGatedUnit(const std::string& name, std::vector<MatMulOperand> operands,
-                    const Activations& in, cpu::Activation activation, ValueId gate_up,
+                    const Activations& in, const cpu::GateActivation& activation, ValueId gate_up,
                     const Activations& out);
   void AddObserver(RowSpace rows, const std::string& name, const Activations& in);
   void AddExpertObserver(const std::string& name, const RoutedRows& rows, const Activations& in);

@@ -165,10 +165,24 @@ constexpr ActivationReference kActivationReferences[] = {
     {Activation::kBoundedDecay,
      [](double x) { return std::exp(-std::exp(-0.5) / (1.0 + std::exp(-x))); },
      [](double, double value) { return (2 * 2 + 8) * kRounding * 1.01 * value; }},
+    // Roundings of the sum, of the exponential and of the exponent, which is below 1 in size where
+    // its exponential counts.
+    {Activation::kSoftplus,
+     [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); },
+     [](double x, double value) {
+       return (2 * 2 + 8) * kRounding * (value + std::exp(-std::abs(x)));
+     }},
+    {Activation::kSoftplusOfTwo,
+     [](double x) { return std::max(x, 0.0) + std::log2(1 + std::exp2(-std::abs(x))); },
+     [](double x, double value) {
+       return (2 * 2 + 12 + std::abs(x)) * kRounding * (value + 2 * std::exp2(-std::abs(x)));
+     }},
 };
 
 // Whether the results stay between 0 and 1, or between -1 and 1.
-bool IsBounded(Activation activation) { return activation >= Activation::kTanh; }
+bool IsBounded(Activation activation) {
+  return activation >= Activation::kTanh && activation <= Activation::kBoundedDecay;
+}
 
 TEST_P(Rows, EveryActivationIsWithinItsRoundings) {
   ASSERT_EQ(kernels().activations.size(), std::size(kActivationReferences));
@@ -208,15 +222,21 @@ TEST_P(Rows, EveryActivationKeepsToTheLimits) {
     kernel.apply(x.data(), static_cast<int64_t>(x.size()), out.data());
     const bool squared = kernel.activation == Activation::kReluSquared;
     const bool clamped = kernel.activation == Activation::kSwigluClamped;
-    EXPECT_EQ(out[0], 0.0f) << kernel.name;
+    if (kernel.activation == Activation::kSoftplus) {
+      EXPECT_NEAR(out[0], std::log(2.0), 1e-6);
+    } else if (kernel.activation == Activation::kSoftplusOfTwo) {
+      EXPECT_NEAR(out[0], 1.0, 1e-6);
+    } else {
+      EXPECT_EQ(out[0], 0.0f) << kernel.name;
+    }
     if (clamped) {
       EXPECT_NEAR(out[1], 7.0, 1e-4) << kernel.name;
       EXPECT_EQ(out[2], out[1]) << kernel.name;
     } else {
-      EXPECT_EQ(out[1], squared ? 1e18f * 1e18f : 1e18f) << kernel.name;
+      EXPECT_FLOAT_EQ(out[1], squared ? 1e18f * 1e18f : 1e18f) << kernel.name;
       EXPECT_EQ(out[2], kInfinity) << kernel.name;
     }
-    EXPECT_NEAR(out[3], 0.0, 1e-15) << kernel.name;
+    EXPECT_NEAR(out[3], 0.0, kernel.activation == Activation::kSoftplusOfTwo ? 1e-12 : 1e-15);
     // The true value is 0 or less than any normal float.
     constexpr float kTiny = std::numeric_limits<float>::min();
     EXPECT_LT(std::abs(out[4]), kTiny) << kernel.name;

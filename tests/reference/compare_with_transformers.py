@@ -32,6 +32,7 @@ import make_seeded_encoder_decoders as pairs
 import make_seeded_encoders as encoders
 import make_seeded_models as decoders
 import remote_code_models
+import text_models
 from compare_with_llama_cpp import tokenizer
 from make_seeded_models import DELTA, GEMMA3N, GEMMA4, GROUPED, IDS, LATENT, LLAMA3, LLAMA4, MINISTRAL, QWEN_MOE, SMALL, VOCAB, longrope, windows
 
@@ -47,6 +48,8 @@ OLDER_GEMMA3N = {key: value for key, value in GEMMA3N.items() if key not in ("ne
 LEFT_OUT = {
     ("phimoe-long", "5."): "the class takes the factors of short contexts beyond them, too, unlike version 4 and the published code",
 }
+
+VISION_TOWER = dict(depth=1, hidden_size=16, intermediate_size=24, num_heads=2, out_hidden_size=32, deepstack_visual_indexes=[])
 
 # Classes and settings that the fixtures do not have, as in make_seeded_models.MODELS.
 MORE = {
@@ -76,6 +79,17 @@ MORE = {
                                       vocab_size_per_layer_input=VOCAB, activation_sparsity_pattern=[0.0] * 4)),
     "mistral3-inside": ("Mistral3ForConditionalGeneration", dict(needs=5, vision_config=dict(VISION, model_type="pixtral", head_dim=8), text_config=dict(
         GROUPED, model_type="ministral3", num_hidden_layers=2, head_dim=16, rope_parameters=MINISTRAL))),
+    "muse-glimmer-inside": ("MuseGlimmerForConditionalGeneration", dict(needs=5, plus_one=True, text_config=decoders.MUSE, vision_config=dict(
+        hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, patch_size=4), out_hidden_size=16, projector_hidden_size=16)),
+    "step35-inside": ("Step3p7ForConditionalGeneration", dict(needs=5, plus_one=True, text_config=decoders.STEP)),
+    "qwen3vl-inside": ("Qwen3VLForConditionalGeneration", dict(needs=5, text_config=dict(decoders.of_images("")), vision_config=VISION_TOWER)),
+    "qwen3vlmoe-inside": ("Qwen3VLMoeForConditionalGeneration", dict(needs=5, vision_config=VISION_TOWER, text_config=decoders.of_images(
+        "", num_experts=8, num_experts_per_tok=3, moe_intermediate_size=24))),
+    "qwen2vl-inside": ("Qwen2_5_VLForConditionalGeneration", dict(needs=5, vision_config=dict(
+        depth=1, hidden_size=16, intermediate_size=24, num_heads=2, out_hidden_size=64, fullatt_block_indexes=[0]),
+        text_config=dict(decoders.of_images(""), hidden_size=64))),
+    "mistral4-inside": ("Mistral3ForConditionalGeneration", dict(needs=5, vision_config=dict(VISION, model_type="pixtral", head_dim=8), text_config=dict(
+        decoders.MODELS["mistral4"][1], model_type="mistral4"))),
     "llama4-inside": ("Llama4ForConditionalGeneration", dict(
         vision_config=dict(VISION, vision_output_dim=16, projector_input_dim=16, projector_output_dim=16),
         text_config=dict(LLAMA4, num_local_experts=4, interleave_moe_layer_step=1))),
@@ -121,7 +135,7 @@ def make(kind, hf_class, settings):
     """A model and what it reads, or None where transformers has no such class."""
     generator = torch.Generator().manual_seed(8)
     if kind == "decoder":
-        if getattr(decoders.find_class(hf_class), "__module__", "") == remote_code_models.__name__:
+        if getattr(decoders.find_class(hf_class), "__module__", "") in (remote_code_models.__name__, text_models.__name__):
             return None
         model, aside = decoders.make(hf_class, settings)
         if model is None:

@@ -20,6 +20,7 @@ import torch
 import transformers
 
 import remote_code_models
+import text_models
 
 TOKENS = 72
 VOCAB = 64
@@ -87,6 +88,36 @@ MINISTRAL = dict(YARN, original_max_position_embeddings=24, rope_theta=500.0, be
 
 # "gate_up" and "down" of all experts, and what else has another name.
 MINIMAX = dict(mlp="block_sparse_moe", gate="w1", up="w3", down="w2")
+
+# A tensor for each expert, under the names of most published folders.
+EACH = dict(mlp="mlp", gate="gate_proj", up="up_proj", down="down_proj")
+AFMOE = dict(EXPERTS, num_hidden_layers=5, layer_types=windows(5, 4), sliding_window=9, head_dim=16, num_experts=8, num_experts_per_tok=3,
+             moe_intermediate_size=24, num_shared_experts=2, num_dense_layers=1, route_scale=2.5, mup_enabled=True, rope_theta=500.0, needs=5,
+             published=EACH)
+LAGUNA_ROPE = {"full_attention": dict(YARN, rope_theta=500.0, partial_rotary_factor=0.5, beta_fast=4.0, beta_slow=0.5),
+               "sliding_attention": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 1.0}}
+LAGUNA = dict(EXPERTS, head_dim=16, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, shared_expert_intermediate_size=40,
+              moe_routed_scaling_factor=1.5, rope_parameters=LAGUNA_ROPE, needs=5, published=dict(EACH, renames=[
+                  (".mlp.gate.e_score", ".mlp.experts.e_score"), (".shared_experts.", ".shared_expert.")]))
+STEP = dict(EXPERTS, head_dim=16, num_hidden_layers=5, sliding_window=9, layer_types=["full_attention"] + ["sliding_attention"] * 3 + [
+    "full_attention"], num_sliding_attention_heads=6, n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, share_expert_dim=40,
+    moe_router_scaling_factor=1.5, mlp_layer_types=["dense"] + ["sparse"] * 4, swiglu_limits=[None, 0.0, 0.6, 0.9, 1.5],
+    swiglu_limits_shared=[0.8, 0.0, 0.5, 1.0, None], needs=5, plus_one=True, rope_parameters={
+        "full_attention": dict(LLAMA3, rope_theta=500.0, partial_rotary_factor=0.5),
+        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 1.0}},
+    published=dict(stacked=True, renames=[(".mlp.gate.weight", ".moe.gate.weight"), (".mlp.gate.e_score_correction_bias", ".moe.router_bias"),
+                                          (".mlp.experts.", ".moe."), (".mlp.shared_experts.", ".share_expert.")]))
+MUSE = dict(GROUPED, num_hidden_layers=6, head_dim=16, sliding_window=9, layer_types=windows(8, 4)[2:], qk_scale_factor=1.7,
+            output_multiplier=0.6, final_logit_softcapping=5.0, post_norm_eps=1e-8, rope_parameters={"rope_type": "default", "rope_theta": 500.0},
+            needs=5, plus_one=True, known_as=dict(architectures=["MuseGlimmerForConditionalGeneration"], output_multiplier=0.6))
+
+VISION_ROPE = {"rope_type": "default", "rope_theta": 500.0, "mrope_section": [3, 3, 2]}
+
+
+def of_images(name, **settings):
+    return dict(GROUPED, head_dim=16, num_hidden_layers=3, rope_parameters=VISION_ROPE, needs=5, known_as=dict(
+        architectures=[f"{name}ForConditionalGeneration"]), **settings)
+
 
 # Name: (class, settings); "context" and "tokens" are of the session, "plus_one" says that norms multiply by 1 + weight,
 # "needs" is the major version of transformers where it is not 4, "published" names tensors as folders do,
@@ -289,6 +320,48 @@ MODELS = {
                                    lm_head_bias=True, rope_scaling=PHIMOE)),
     "phimoe-short": ("Phimoe", dict(EXPERTS, intermediate_size=24, num_local_experts=8, sliding_window=None, rope_scaling=PHIMOE,
                                     context=48, tokens=40)),
+    # Gates of the attention's result: for each value and, in the first two families, for each head.
+    "afmoe": ("Afmoe", AFMOE),
+    "laguna": ("Laguna", dict(LAGUNA, num_hidden_layers=5, layer_types=["full_attention"] + windows(4, 4), sliding_window=9,
+                              num_attention_heads_per_layer=[4, 6, 6, 2, 4])),
+    "laguna-element": ("Laguna", dict(LAGUNA, num_hidden_layers=3, gating="per-element", tie_word_embeddings=True,
+                                      mlp_layer_types=["dense", "dense", "sparse"])),
+    "qwen3vl": ("Qwen3VL", of_images("Qwen3VL")),
+    "qwen3vlmoe": ("Qwen3VLMoe", of_images("Qwen3VLMoe", num_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, mlp_only_layers=[1],
+                                           published=dict(transposed=True))),
+    "qwen2vl": ("Qwen2_5_VL", dict(of_images("Qwen2_5_VL", rms_norm_eps=1e-5), hidden_size=64)),
+    "arcee": ("Arcee", dict(GROUPED, num_hidden_layers=3, head_dim=16, rope_parameters=dict(YARN, rope_theta=500.0), needs=5)),
+    "hy_v3": ("HYV3", dict(EXPERTS, head_dim=16, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, num_shared_experts=2,
+                           router_scaling_factor=1.7, rope_parameters={"rope_type": "default", "rope_theta": 500.0}, needs=5,
+                           published=dict(EACH, renames=[(".mlp.gate.weight", ".mlp.router.gate.weight"), (".shared_experts.", ".shared_mlp."),
+                                                         (".mlp.e_score_correction_bias", ".mlp.expert_bias")]))),
+    "exaone-moe": ("ExaoneMoe", dict(EXPERTS, num_hidden_layers=5, head_dim=16, num_experts=12, num_experts_per_tok=3, moe_intermediate_size=24,
+                                     num_shared_experts=2, routed_scaling_factor=2.5, n_group=3, topk_group=2, sliding_window=9,
+                                     layer_types=windows(5, 4), first_k_dense_replace=1, needs=5, rope_parameters=dict(LLAMA3, rope_theta=500.0),
+                                     published=dict(EACH, renames=[(".mlp.gate.e_score", ".mlp.e_score")]))),
+    # Layers without experts, which are rotated, and in the second model RMS norms, a sigmoid and a shared expert.
+    "cohere2moe": ("Cohere2Moe", dict(EXPERTS, num_hidden_layers=6, intermediate_size=24, head_dim=16, num_experts=8, num_experts_per_tok=3,
+                                      logit_scale=0.5, sliding_window=9, layer_types=["full_attention"] * 2 + windows(4, 4), needs=5,
+                                      mlp_layer_types=["dense"] * 2 + ["sparse"] * 4, prefix_dense_intermediate_size=48, published=EACH)),
+    "cohere2moe-shared": ("Cohere2Moe", dict(EXPERTS, intermediate_size=24, head_dim=16, num_experts=8, num_experts_per_tok=3, rms_norm_eps=1e-4,
+                                             logit_scale=2.0, sliding_window=9, layer_types=windows(3, 2), mlp_layer_types=["sparse"] * 3,
+                                             num_shared_experts=2, expert_selection_fn="sigmoid", norm_topk_prob=False, needs=5, published=EACH)),
+    "bailingmoe2": ("BailingMoeV2", dict(EXPERTS, hidden_act="silu", rms_norm_eps=1e-5, tie_word_embeddings=False, head_dim=8, num_experts=12,
+                                         num_experts_per_tok=3, moe_intermediate_size=24, num_shared_experts=1, first_k_dense_replace=1,
+                                         n_group=3, topk_group=2, routed_scaling_factor=2.5, partial_rotary_factor=0.5, rope_theta=500.0,
+                                         score_function="sigmoid", norm_topk_prob=True, use_qk_norm=True)),
+    "mistral4": ("Mistral4", dict(LATENT, n_group=1, topk_group=1, n_shared_experts=1, norm_topk_prob=True, routed_scaling_factor=1.4, needs=5,
+                                  rope_parameters=dict(YARN, rope_theta=500.0, mscale=0.8, mscale_all_dim=0.8, llama_4_scaling_beta=0.3))),
+    "step35": ("Step3p5", STEP),
+    "muse-glimmer": ("MuseGlimmer", MUSE),
+    "maple": ("Maple", dict(EXPERTS, num_hidden_layers=5, hidden_act="silu", rms_norm_eps=1e-5, tie_word_embeddings=False, head_dim=16,
+                            num_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, layer_types=windows(5, 4), sliding_window=9,
+                            partial_rotary_factor=0.5, rope_theta=500.0, nope_on_global_attention=True, wide_gates=True)),
+    "spark2_5": ("Spark2_5", dict(GROUPED, num_hidden_layers=5, hidden_act="gelu", rms_norm_eps=1e-5, tie_word_embeddings=True, head_dim=16,
+                                  layer_types=windows(5, 4), sliding_window=9, gate_attn_act_mode="sigmoid", headwise_attn_output_gate=True,
+                                  rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5},
+                                                   "sliding_attention": {"rope_type": "default", "rope_theta": 100.0,
+                                                                         "partial_rotary_factor": 1.0}})),
     "hunyuan-moe": ("HunYuanMoEV1", dict(EXPERTS, intermediate_size=24, head_dim=16, num_experts=8, moe_topk=[2, 2, 2],
                                          rope_scaling={"type": "dynamic", "alpha": 50.0, "factor": 1.0})),
     "deepseek": ("Deepseek", dict(EXPERTS, tie_word_embeddings=False, rms_norm_eps=1e-6, rope_theta=500.0, hidden_act="silu",
@@ -383,6 +456,14 @@ def norm_groups(norm, groups):
 
 def published_parts(name, parameter, names):
     """The names in a folder and the parts of the parameter that they stand for."""
+    for found, other in names.get("renames", []):
+        name = name.replace(found, other)
+    if names.get("transposed"):
+        return [(name, parameter.transpose(1, 2) if ".mlp.experts." in name else parameter)]
+    if names.get("stacked"):
+        if name.endswith("moe.gate_up_proj"):
+            return [(name.replace("gate_up_proj", f"{part}_proj.weight"), half) for part, half in zip(("gate", "up"), parameter.chunk(2, 1))]
+        return [(name + (".weight" if name.endswith("moe.down_proj") else ""), parameter)]
     if "prefix" in names:
         name = name.replace("model.", f"{names['prefix']}.", 1)
         prefix, kind = name.rsplit(".", 1)
@@ -403,14 +484,14 @@ def published_parts(name, parameter, names):
 
 
 # What a row of MODELS says beside the settings of its class, where it does not say it.
-ASIDE = dict(context=128, tokens=TOKENS, plus_one=False, gate_spread=2.0, known_as={}, published={}, needs=4, attention="eager",
+ASIDE = dict(context=128, tokens=TOKENS, plus_one=False, gate_spread=2.0, known_as={}, published={}, needs=4, attention="eager", wide_gates=False,
              group_norm=False, no_step_min=False)
 
 
 def find_class(hf_class):
     """The class of a row of MODELS; None where neither transformers nor remote_code_models.py has it."""
     for name in (hf_class + "ForCausalLM", hf_class + "Model", hf_class):
-        for module in (remote_code_models, transformers):
+        for module in (remote_code_models, text_models, transformers):
             if hasattr(module, name):
                 return getattr(module, name)
     return None
@@ -461,6 +542,8 @@ def write(name, hf_class, settings):
         for whole, parameter in weights_of(model):
             for key, part in published_parts(whole, parameter, aside["published"]):
                 row = tensor_row(key, part, aside["plus_one"], aside["gate_spread"])
+                if aside["wide_gates"] and key.endswith(("gate_proj.weight", "up_proj.weight")):
+                    row["spread"] *= 6
                 part.copy_(torch.from_numpy(seeded(key, row["shape"], row["mean"], row["spread"])))
                 rows.append(row)
     tokens = torch.randint(3, VOCAB, (count,), generator=torch.Generator().manual_seed(8))

@@ -66,15 +66,6 @@ constexpr auto kTensors = Join(
     kHfLatentKvOfHeads, kHfNormBeforeFfn, WithoutExperts(Join(kHfSeparateGateUp, kHfDown)),
     kHfExperts, IfPresent(kHfSelectionBias), kHfSharedExperts);
 
-Status AddGroups(const JsonObject& config, Parameters& out) {
-  KVANT_ASSIGN(const auto groups, config.Integer("n_group", kExpertsMax));
-  if (groups.value_or(1) <= 1) return {};
-  KVANT_ASSIGN(const int64_t used, config.Count("topk_group", *groups));
-  out.writer->AddU32(out.Key("expert_group_count"), static_cast<uint32_t>(*groups));
-  out.writer->AddU32(out.Key("expert_group_used_count"), static_cast<uint32_t>(used));
-  return {};
-}
-
 Status AddShared(const JsonObject& config, const HfShape& shape, uint32_t gating, Parameters& out) {
   AddLatentSizes(shape, HfLatentKv::kOfHeads, out);
   KVANT_ASSIGN(const auto dense, config.Integer("first_k_dense_replace", kLayersMax));
@@ -94,7 +85,7 @@ Status AddV2Parameters(const JsonObject& config, const HfShape& shape, Parameter
   KVANT_TRY(AddExpertWeights(config, ExpertWeights::kAsTheyAre, ExpertWeights::kAsTheyAre, out));
   KVANT_ASSIGN(const auto method, config.String("topk_method"));
   if (method.value_or("greedy") == "greedy") return {};
-  if (*method == "group_limited_greedy") return AddGroups(config, out);
+  if (*method == "group_limited_greedy") return AddExpertGroups(config, out);
   return config.Wrong("topk_method", "greedy or group_limited_greedy");
 }
 
@@ -110,7 +101,7 @@ Status AddV3Parameters(const JsonObject& config, const HfShape& shape, Parameter
   }
   KVANT_TRY(AddShared(config, shape, kSigmoid, out));
   KVANT_TRY(AddExpertWeights(config, ExpertWeights::kNormalized, ExpertWeights::kAsTheyAre, out));
-  return AddGroups(config, out);
+  return AddExpertGroups(config, out);
 }
 
 constexpr HfExperts kHfExpertKeys = {.count = "n_routed_experts",

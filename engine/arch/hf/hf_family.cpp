@@ -169,6 +169,7 @@ HfShape ShapeOfLayer(const HfShape& shape, int64_t layer) {
   one.head_dim = sizes.head_dim;
   one.kv_heads = sizes.kv_heads;
   one.ffn = sizes.ffn;
+  if (sizes.heads > 0) one.heads = sizes.heads;
   return one;
 }
 
@@ -308,6 +309,7 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kLatentORows: return shape.heads * shape.v_dim;
     case Extent::kNope: return shape.nope;
     case Extent::kVDim: return shape.v_dim;
+    case Extent::kGateRows: return shape.gate_per_head ? shape.heads : shape.q_rows();
     case Extent::kThreeDims: return 3 * shape.dim;
     case Extent::kConvTaps: return shape.conv_taps;
     case Extent::kTwoQRows: return 2 * shape.q_rows();
@@ -365,10 +367,12 @@ void AddCounts(std::string_view name, const std::vector<int32_t>& counts, Parame
 // them.
 void AddLayerSizes(const JsonObject& config, const HfShape& shape, Parameters& out) {
   std::vector<int32_t> widths;
+  std::vector<int32_t> heads;
   std::vector<int32_t> kv_heads;
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
     const HfShape one = ShapeOfLayer(shape, layer);
     widths.push_back(static_cast<int32_t>(one.ffn));
+    heads.push_back(static_cast<int32_t>(one.heads));
     const bool recurrent =
         !shape.attention_layers.empty() && !shape.attention_layers[static_cast<size_t>(layer)];
     // Another key says which layers have delta nets.
@@ -376,6 +380,7 @@ void AddLayerSizes(const JsonObject& config, const HfShape& shape, Parameters& o
     kv_heads.push_back(none ? 0 : static_cast<int32_t>(one.kv_heads));
   }
   if (!shape.ffn_widths.empty()) widths.assign(shape.ffn_widths.begin(), shape.ffn_widths.end());
+  AddCounts("attention.head_count", heads, out);
   AddCounts("feed_forward_length", widths, out);
   const bool some = !shape.attention_layers.empty() && shape.delta.key_heads == 0;
   if (some) {
@@ -400,7 +405,6 @@ Status AddParameters(const HfFamily& family, const JsonObject& config, const HfS
   add("block_count", shape.layers);
   add("context_length", shape.context);
   add("embedding_length", shape.dim);
-  add("attention.head_count", shape.heads);
   AddLayerSizes(config, shape, out);
   add("vocab_size", shape.vocab);
   if (shape.experts > 0) {

@@ -130,11 +130,46 @@ Status AddSigmoidRouter(const JsonObject& config, Parameters& out) {
                      "expected 1",
                      config.Where("n_group"), *groups);
   }
-  out.writer->AddU32(out.Key("expert_gating_func"), kSigmoidGating);
   KVANT_ASSIGN(const auto dense, config.Integer("first_k_dense_replace", kLayersMax));
-  out.writer->AddU32(out.Key("leading_dense_block_count"),
-                     static_cast<uint32_t>(dense.value_or(0)));
+  AddSigmoidGating(dense.value_or(0), out);
   return {};
+}
+
+void AddSigmoidGating(int64_t dense_layers, Parameters& out) {
+  out.writer->AddU32(out.Key("expert_gating_func"), kSigmoidGating);
+  out.writer->AddU32(out.Key("leading_dense_block_count"), static_cast<uint32_t>(dense_layers));
+}
+
+Status AddExpertGroups(const JsonObject& config, Parameters& out) {
+  KVANT_ASSIGN(const auto groups, config.Integer("n_group", kExpertsMax));
+  if (groups.value_or(1) <= 1) return {};
+  KVANT_ASSIGN(const int64_t used, config.Count("topk_group", *groups));
+  out.writer->AddU32(out.Key("expert_group_count"), static_cast<uint32_t>(*groups));
+  out.writer->AddU32(out.Key("expert_group_used_count"), static_cast<uint32_t>(used));
+  return {};
+}
+
+Result<int64_t> CountLeadingDense(const JsonObject& config, int64_t layers, int64_t otherwise) {
+  const formats::Json* types = config.Find("mlp_layer_types");
+  if (types == nullptr) return otherwise;
+  if (!types->is_array() || std::ssize(*types) < layers) {
+    return config.Wrong("mlp_layer_types", fmt::format("an array of {} texts", layers));
+  }
+  int64_t dense = 0;
+  while (dense < layers && (*types)[static_cast<size_t>(dense)] == "dense") ++dense;
+  return dense;
+}
+
+void AddHeadDim(const HfShape& shape, Parameters& out) {
+  if (shape.layer_sizes.empty()) return;  // written for all families
+  for (const char* key : {"attention.key_length", "attention.value_length"}) {
+    out.writer->AddU32(out.Key(key), static_cast<uint32_t>(shape.head_dim));
+  }
+}
+
+Status RefuseRopeScaling(const JsonObject& config) {
+  KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
+  return scaling ? scaling->settings.UnsupportedType("default") : Status();
 }
 
 Status RefuseWindows(const JsonObject& config) {
@@ -261,11 +296,11 @@ Status AddDeltaSizes(const JsonObject& config, const HfShape& shape, Parameters&
                    config.Where("layer_types"));
 }
 
-// The sections of positions in time and in an image, which are one and the same in text; readers of
-// other engines need them.
-Status AddRopeSections(const RopeSettings& rope, Parameters& out) {
+}  // namespace
+
+Status AddRopeSections(const RopeSettings& rope, std::vector<int32_t> sections, Parameters& out) {
   constexpr size_t kSections = 3;
-  std::vector<int32_t> sections = {11, 11, 10, 0};
+  sections.resize(kSections + 1);
   KVANT_ASSIGN(const auto given, rope.Numbers("mrope_section"));
   if (given && given->size() != kSections) {
     return rope.Wrong("mrope_section", fmt::format("{} numbers", kSections));
@@ -280,8 +315,6 @@ Status AddRopeSections(const RopeSettings& rope, Parameters& out) {
   return {};
 }
 
-}  // namespace
-
 Status AddDeltaParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_TRY(RefuseTrue(config, "attention_bias"));
   KVANT_TRY(AddDeltaSizes(config, shape, out));
@@ -292,7 +325,7 @@ Status AddDeltaParameters(const JsonObject& config, const HfShape& shape, Parame
 Status AddSectionedDelta(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_TRY(AddDeltaParameters(config, shape, out));
   KVANT_ASSIGN(const RopeSettings rope, RopeSettings::Read(config));
-  return AddRopeSections(rope, out);
+  return AddRopeSections(rope, {11, 11, 10}, out);
 }
 
 Status ReadMamba(const JsonObject& config, const HfMambaKeys& keys, HfShape& shape) {

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "engine/arch/hf/hf_family.h"
+#include "engine/arch/hf/rope_settings.h"
 #include "formats/json_object.h"
 
 namespace kvant::arch {
@@ -49,6 +50,22 @@ Status AddExpertWeights(const JsonObject& config, ExpertWeights absent, ExpertWe
 // leading_dense_block_count by "first_k_dense_replace". kNotSupported for experts in groups.
 Status AddSigmoidRouter(const JsonObject& config, Parameters& out);
 
+// Writes that the router is a sigmoid, and how many layers at the beginning have no experts.
+void AddSigmoidGating(int64_t dense_layers, Parameters& out);
+
+// Writes the groups of experts, by "n_group" and "topk_group".
+Status AddExpertGroups(const JsonObject& config, Parameters& out);
+
+// How many layers at the beginning have no experts, by "mlp_layer_types"; `otherwise` where the key
+// is absent.
+Result<int64_t> CountLeadingDense(const JsonObject& config, int64_t layers, int64_t otherwise);
+
+// Writes the sizes of keys and values of a head, which differ in number from layer to layer.
+void AddHeadDim(const HfShape& shape, Parameters& out);
+
+// kNotSupported for positions that are stretched.
+Status RefuseRopeScaling(const JsonObject& config);
+
 // kNotSupported if "layer_types" gives some layer a window.
 Status RefuseWindows(const JsonObject& config);
 // Writes the scales of embedding, residuals, attention and logits of Granite's classes.
@@ -75,7 +92,11 @@ Status ReadConvLayers(const JsonObject& config, HfShape& shape);
 Status ReadDeltaLayers(const JsonObject& config, HfShape& shape);
 Status AddDeltaParameters(const JsonObject& config, const HfShape& shape, Parameters& out);
 inline constexpr double kDeltaRopeShare = 0.25;  // HfFamily::rope_share of these classes
-// Writes also the sections of positions in time and in an image.
+// Writes the sections of pairs that are turned by the time and by the place in an image, which are
+// one and the same in texts; readers of other engines need them. `sections`: of a class without
+// "mrope_section".
+Status AddRopeSections(const RopeSettings& rope, std::vector<int32_t> sections, Parameters& out);
+// Writes also these sections.
 Status AddSectionedDelta(const JsonObject& config, const HfShape& shape, Parameters& out);
 
 // The keys of Mamba 2's heads. ReadMamba reads the heads by them, AddMamba writes the ssm keys.

@@ -37,6 +37,7 @@ struct HfLayerSizes {
   int64_t head_dim = 0;
   int64_t kv_heads = 0;
   int64_t ffn = 0;
+  int64_t heads = 0;  // 0: as many as other layers
   // Layers without keys and values of their own read another layer's, and folders may hold tensors
   // for them that nothing reads.
   bool own_keys = true;
@@ -97,6 +98,7 @@ struct HfShape {
   HfRwkv rwkv = {};
   int64_t layer_inputs = 0;       // values that a layer is given by the token
   int64_t layer_input_vocab = 0;  // tokens that have them; 0: all
+  bool gate_per_head = false;     // whether the gates of attention's result are one for each head
   // Families with several streams:
   int64_t streams = 0;
   int64_t laurel = 0;          // rank of the residuals

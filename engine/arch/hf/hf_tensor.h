@@ -39,6 +39,7 @@ enum class Extent : uint8_t {
   kThreeDims,
   kConvTaps,  // of a matrix that the folder has as [rows, 1, taps]
   kTwoQRows,  // a query and a gate for each head
+  kGateRows,  // a gate for each head, or for each value of its result
   // Inputs by the token:
   kLayerInput,
   kAllLayerInputs,  // of all layers

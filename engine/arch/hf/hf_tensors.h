@@ -203,6 +203,12 @@ inline constexpr std::array<HfTensor, 3> kHfFeedForward = {
              Extent::kFfn),
 };
 
+// Gates of the attention's result, from a matrix of their own.
+constexpr std::array<HfTensor, 1> HfGate(std::string_view hf_name,
+                                         Extent rows = Extent::kGateRows) {
+  return {HfMatrix(hf_name, "blk.{}.attn_gate.weight", rows, Extent::kDim)};
+}
+
 inline constexpr std::array<HfTensor, 2> kHfAttentionOutput = {
     HfMatrix("model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight", Extent::kDim,
              Extent::kQRows),
@@ -267,6 +273,9 @@ inline constexpr std::array<HfTensor, 4> kHfExperts = {
                 Extent::kDim, Extent::kExpertFfn, ExpertForm::kEach),
 };
 
+// The experts alone, for classes with another router.
+inline constexpr std::array kHfEachExpert = {kHfExperts[1], kHfExperts[2], kHfExperts[3]};
+
 // The bias of the choice, and experts that all tokens have.
 inline constexpr std::array<HfTensor, 1> kHfSelectionBias = {
     HfOfExperts("model.layers.{}.mlp.gate.e_score_correction_bias", "blk.{}.exp_probs_b.bias",
@@ -292,6 +301,10 @@ inline constexpr std::array<HfTensor, 4> kHfGatedSharedExpert = {
     HfOfExperts("model.layers.{}.mlp.shared_expert.down_proj.weight",
                 "blk.{}.ffn_down_shexp.weight", Extent::kDim, Extent::kSharedFfn),
 };
+
+// One without a gate, under the same names.
+inline constexpr std::array kHfSharedExpert = {kHfGatedSharedExpert[1], kHfGatedSharedExpert[2],
+                                               kHfGatedSharedExpert[3]};
 
 // The experts of Granite. The folder has gate and up in one tensor, other engines read two.
 inline constexpr std::array<HfTensor, 4> kHfGraniteExperts = {
@@ -320,6 +333,9 @@ inline constexpr std::array<HfTensor, 1> kHfFusedGateUp = {
     HfMatrix("model.layers.{}.mlp.gate_up_proj.weight", "blk.{}.ffn_up.weight", Extent::kTwoFfn,
              Extent::kDim),
 };
+
+// The first matrix of a feed-forward without gates.
+inline constexpr std::array kHfPlainUp = {kHfSeparateGateUp[2], kHfSeparateGateUp[3]};
 
 inline constexpr std::array<HfTensor, 2> kHfDown = {
     HfMatrix("model.layers.{}.mlp.down_proj.weight", "blk.{}.ffn_down.weight", Extent::kDim,

@@ -53,17 +53,37 @@ Result<float> ReadWindowRopeBase(const JsonObject& config, std::string_view base
   return static_cast<float>(base);
 }
 
+namespace {
+
+Result<int64_t> RotatedDimensions(const RopeSettings& settings, const HfShape& shape,
+                                  double otherwise) {
+  KVANT_ASSIGN(const auto given, settings.Number(kShareName));
+  const double share = given.value_or(otherwise);
+  if (!(share > 0 && share <= 1)) return settings.Wrong(kShareName, "0 to 1");
+  const auto n_rot = static_cast<int64_t>(share * static_cast<double>(shape.head_dim));
+  if (n_rot >= 2 && n_rot % 2 == 0) return n_rot;
+  return settings.Wrong(
+      kShareName, fmt::format("an even number of the {} dimensions of a head", shape.head_dim));
+}
+
+}  // namespace
+
+Status AddWindowRope(const JsonObject& config, const HfShape& shape, double base_otherwise,
+                     Parameters& out) {
+  KVANT_ASSIGN(const RopeSettings settings, RopeSettings::Read(config, {.type = kWindowLayers}));
+  KVANT_ASSIGN(const auto type, settings.Type());
+  if (type) return settings.UnsupportedType("default");
+  KVANT_ASSIGN(const double base, settings.PositiveOr("rope_theta", base_otherwise));
+  KVANT_ASSIGN(const int64_t n_rot, RotatedDimensions(settings, shape, 1));
+  out.writer->AddF32(out.Key("rope.freq_base_swa"), static_cast<float>(base));
+  out.writer->AddU32(out.Key("rope.dimension_count_swa"), static_cast<uint32_t>(n_rot));
+  return {};
+}
+
 Result<int64_t> AddPartialRotation(const JsonObject& config, const HfShape& shape,
                                    Parameters& out) {
   KVANT_ASSIGN(const RopeSettings settings, RopeSettings::Read(config));
-  KVANT_ASSIGN(const auto given, settings.Number(kShareName));
-  const double share = given.value_or(out.rope_share);
-  if (!(share > 0 && share <= 1)) return settings.Wrong(kShareName, "0 to 1");
-  const auto n_rot = static_cast<int64_t>(share * static_cast<double>(shape.head_dim));
-  if (n_rot < 2 || n_rot % 2 != 0) {
-    return settings.Wrong(
-        kShareName, fmt::format("an even number of the {} dimensions of a head", shape.head_dim));
-  }
+  KVANT_ASSIGN(const int64_t n_rot, RotatedDimensions(settings, shape, out.rope_share));
   out.writer->AddU32(out.Key("rope.dimension_count"), static_cast<uint32_t>(n_rot));
   return n_rot;
 }

@@ -30,6 +30,12 @@ Result<float> ReadRopeBase(const JsonObject& config, double otherwise);
 Result<float> ReadWindowRopeBase(const JsonObject& config, std::string_view base_key,
                                  double otherwise);
 
+// Writes rope.freq_base_swa and rope.dimension_count_swa for classes whose layers with a window
+// have a rope with a base and a share of its own. kNotSupported where these layers stretch
+// positions.
+Status AddWindowRope(const JsonObject& config, const HfShape& shape, double base_otherwise,
+                     Parameters& out);
+
 // Writes rope.dimension_count for a class that rotates a share of each head (HfFamily::rope_share),
 // and returns the number.
 Result<int64_t> AddPartialRotation(const JsonObject& config, const HfShape& shape, Parameters& out);

@@ -10,9 +10,9 @@
 //
 // Tensors: attn_q, attn_k and attn_v, or attn_qkv with their rows one below the other; attn_output;
 // each with an optional bias; attn_q_norm and attn_k_norm, by HeadNormWeights, layer norms over all
-// heads with an optional bias; attn_sinks, [heads].
-// It keeps keys and values of every position in one cache layer, or it has queries alone and reads
-// what the attention of another layer keeps.
+// heads with an optional bias; attn_sinks, [heads]; attn_gate, a row for each value of the result
+// or for each head. It keeps keys and values of every position in one cache layer, or it has
+// queries alone and reads what the attention of another layer keeps.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cpu/kernels/activation.h"
 #include "engine/arch/metadata.h"
 #include "engine/arch/norm.h"
 #include "engine/graph/attention/attention_nodes.h"
@@ -67,6 +68,12 @@ enum class HeadNormWeights : uint8_t {
 
 enum class Sinks : uint8_t { kNone, kRequired };
 
+// Gates of the result, from a matrix of their own: activation(attn_gate . x).
+struct ResultGate {
+  cpu::Activation activation = cpu::Activation::kSigmoid;
+  bool per_head = false;  // a number for each head, or else for each value of the result
+};
+
 struct Attention {
   static constexpr size_t kNoRope = ~size_t{0};
 
@@ -87,6 +94,7 @@ struct Attention {
   // The rows of attn_q are a query and a gate for each head in turn; the result is multiplied by
   // the sigmoid of the gates before attn_output.
   bool gated = false;
+  std::optional<ResultGate> gate = {};  // multiplies the result before attn_output
   // ALiBi: what a position back takes off a head's score, [heads]; empty: nothing.
   std::vector<float> bias_slopes = {};
   graph::QueryTemperature temperature = {};
@@ -102,6 +110,13 @@ struct Attention {
 
   Status AddNodes(SublayerBuilder& builder) const;
 };
+
+// Gives attentions the gates of the layers that have a tensor attn_gate, whose rows say what they
+// multiply. kCorrupt for another number of rows, and for a layer without the tensor where all
+// layers must have it.
+enum class GatePresence : uint8_t { kRequired, kOptional };
+Status ReadResultGates(const Metadata& metadata, const Stack& stack, cpu::Activation activation,
+                       GatePresence presence, std::vector<Attention>& attentions);
 
 // The attentions of all layers of a stack, by head_count, head_count_kv, key_length, value_length,
 // sliding_window (in every layer) and scale of "attention."; there is no rope yet.
@@ -148,7 +163,13 @@ int64_t DistanceBucket(const DistanceBuckets& buckets, MaskKind mask, int64_t di
 // Reads which layers have a window, where they alternate, from attention.sliding_window_pattern: a
 // flag per layer, or a number n that gives every n-th layer no window. `otherwise` is the number in
 // files without the key.
+// `full` says which of them a number means: the last one of every n, or the first.
+enum class FullLayer : uint8_t { kLast, kFirst };
 Result<std::vector<bool>> ReadWindowPattern(const Metadata& metadata, size_t layers,
-                                            uint32_t otherwise);
+                                            uint32_t otherwise, FullLayer full = FullLayer::kLast);
+
+// Leaves the window to the chosen layers. kCorrupt where one of them has none.
+Status KeepWindows(const Metadata& metadata, const std::vector<bool>& windows,
+                   std::vector<Attention>& attentions);
 
 }  // namespace kvant::arch

@@ -229,6 +229,9 @@ Result<RoutedRows> AddRouter(const Experts& spec, SublayerBuilder& builder,
   graph::PlanBuilder& plan = builder.plan();
   const int64_t experts = spec.routing.experts;
   KVANT_ASSIGN(auto bias, plan.OptionalVector(builder.Name("exp_probs_b.bias"), experts));
+  if (bias.empty()) {
+    KVANT_ASSIGN(bias, plan.OptionalVector(builder.Name("exp_probs_b"), experts));  // as Hy3 has it
+  }
   plan.AddMatMul(RowSpace::kPass, builder.Name("ffn_gate_inp"), std::move(router), normed, logits,
                  cpu::Store::kSet);
   RoutedRows rows = NewRoutedRows(plan.plan(), builder.Name("experts"), experts, spec.routing.used);
@@ -257,7 +260,7 @@ void AddExpertUnit(const Experts& spec, SublayerBuilder& builder,
   plan.Add(RowSpace::kPass, graph::MakeExpertMatMul(plan.kernels(), plan.float_gemm(), name,
                                                     std::move(operands.front()), rows, in, up));
   plan.Add(RowSpace::kPass, graph::MakeActivate(plan.kernels(), builder.Name("expert_activated"),
-                                                spec.activation, up, out));
+                                                spec.activation.activation, up, out));
 }
 
 // The results of the experts for the tokens of a pass: a row for each expert of each token.
@@ -293,13 +296,14 @@ Activations AddSharedUnit(const Experts& spec, SublayerBuilder& builder,
                                                   spec.shared_width, matrices.shared_down);
   if (spec.kind == ExpertKind::kGated) {
     const ValueId gate_up = plan.NewFloats(name, RowSpace::kPass, 2 * spec.shared_width);
-    plan.AddGatedUnit(name, matrices.shared_gate_up, normed, spec.activation, gate_up, product);
+    plan.AddGatedUnit(name, matrices.shared_gate_up, normed, spec.shared_activation, gate_up,
+                      product);
     return product;
   }
   const ValueId up = plan.NewFloats(name, RowSpace::kPass, spec.shared_width);
   plan.AddMatMul(RowSpace::kPass, name, matrices.shared_gate_up, normed, up, cpu::Store::kSet);
   plan.Add(RowSpace::kPass, graph::MakeActivate(plan.kernels(), builder.Name("shared_activated"),
-                                                spec.activation, up, product));
+                                                spec.shared_activation.activation, up, product));
   return product;
 }
 
@@ -429,6 +433,12 @@ Result<std::vector<std::optional<Experts>>> ReadExperts(const Metadata& metadata
   KVANT_ASSIGN(const auto used,
                metadata.CountOrNonePerLayer("expert_used_count", layers, kExpertsUsedMax));
   KVANT_ASSIGN(const auto widths, metadata.CountOrNonePerLayer(width_key, layers, kDimMax));
+  std::vector<float> bounds(layers);
+  std::vector<float> shared_bounds(layers);
+  if (traits.limits != ExpertLimits::kNone) {
+    KVANT_ASSIGN(bounds, ReadBounds(metadata, kExpertLimitKey, layers));
+    KVANT_ASSIGN(shared_bounds, ReadBounds(metadata, kSharedLimitKey, layers));
+  }
   int64_t latent = 0;
   if (traits.kind == ExpertKind::kPlain) {
     KVANT_ASSIGN(latent, metadata.CountOr("moe_latent_size", kDimMax, 0));
@@ -441,7 +451,9 @@ Result<std::vector<std::optional<Experts>>> ReadExperts(const Metadata& metadata
     Experts& layer = list[i].emplace();
     KVANT_ASSIGN(layer.routing, ReadRouting(metadata, traits, experts, used[i]));
     layer.width = widths[i];
-    layer.activation = traits.activation;
+    layer.activation = layer.shared_activation = traits.activation;
+    SetLimits(traits.limits, bounds[i], layer.activation);
+    SetLimits(traits.limits, shared_bounds[i], layer.shared_activation);
     layer.kind = traits.kind;
     layer.latent = latent;
     layer.router_input = traits.router_input;

@@ -23,6 +23,7 @@
 #include "base/result.h"
 #include "cpu/kernels/activation.h"
 #include "engine/arch/metadata.h"
+#include "engine/arch/sublayers/expert_limits.h"
 #include "engine/graph/matmul/expert_nodes.h"
 
 namespace kvant::arch {
@@ -47,7 +48,8 @@ enum class RouterInput : uint8_t {
 struct Experts {
   graph::Routing routing;
   int64_t width = 0;  // of each expert
-  cpu::Activation activation = cpu::Activation::kSilu;
+  cpu::GateActivation activation = cpu::Activation::kSilu;
+  cpu::GateActivation shared_activation = cpu::Activation::kSilu;
   ExpertKind kind = ExpertKind::kGated;  // of the shared expert, too
   int64_t latent = 0;  // columns that experts read and write; 0: those of the stream
   SharedExpert shared = SharedExpert::kNone;
@@ -71,6 +73,7 @@ struct ExpertTraits {
   graph::Weighs weighs = graph::Weighs::kResult;
   float jitter = 0;  // of graph::Routing, for Gating::kSparseMixer
   RouterInput router_input = RouterInput::kNormed;
+  ExpertLimits limits = ExpertLimits::kNone;
 };
 
 // The experts of each layer; nothing for layers without a router. By expert_count,

@@ -42,8 +42,9 @@ Status GatedFfn::AddNodes(SublayerBuilder& builder) const {
   if (deviations.has_value()) {
     plan.AddMatMul(RowSpace::kPass, gate_up_name, std::move(gate_up_operands), normed, gate_up,
                    cpu::Store::kSet);
-    plan.Add(RowSpace::kPass, graph::MakeSparseGate(plan.kernels(), builder.Name("gated"),
-                                                    activation, *deviations, gate_up, product));
+    plan.Add(RowSpace::kPass,
+             graph::MakeSparseGate(plan.kernels(), builder.Name("gated"), activation.activation,
+                                   *deviations, gate_up, product));
     return builder.AddToStream("ffn_down", std::move(down_operands), product);
   }
   plan.AddObserver(RowSpace::kPass, gate_up_name, normed);

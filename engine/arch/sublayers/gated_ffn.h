@@ -1,4 +1,5 @@
-// The gated feed-forward: out = down . (activation(gate . x) * (up . x)), with optional biases.
+// The gated feed-forward: out = down . (activation(gate . x) * (up . x)), with optional biases, and
+// with limits of gate and up where the activation has them.
 //
 // A row's gates g may be sparse: max(0, g - mean(g) - deviations * deviation of g) then takes the
 // place of the gate, so that gates below a bound count as 0.
@@ -21,7 +22,7 @@ class SublayerBuilder;
 
 struct GatedFfn {
   int64_t width = 0;  // rows of the gate and of the up matrix
-  cpu::Activation activation = cpu::Activation::kSilu;
+  cpu::GateActivation activation = cpu::Activation::kSilu;
   std::optional<float> deviations = {};  // above the mean, where few gates count
 
   Status AddNodes(SublayerBuilder& builder) const;

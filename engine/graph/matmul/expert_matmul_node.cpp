@@ -256,7 +256,7 @@ class ExpertUnitNode final : public Node {
     const int64_t first_up = up == 0 ? gated_.cols() : 0;
     cpu::ArrangedActivations& arranged = pass.Arranged(member, *this);
     const auto activate = [&](int64_t row, int64_t col, int64_t count, float* gate,
-                              const float* up_products) {
+                              float* up_products) {
       gated_.RunRow(pass, row, {col, col + count}, gate, up_products);
     };
     ForShare(product_.Offsets(pass), gated_.cols(), tile, member,
@@ -321,7 +321,7 @@ std::unique_ptr<Node> MakeExpertMatMul(const cpu::KernelTable& kernels,
 std::unique_ptr<Node> MakeExpertUnit(const cpu::KernelTable& kernels,
                                      const cpu::FloatGemm& float_gemm, std::string name,
                                      std::vector<ExpertOperand> operands, const RoutedRows& rows,
-                                     const Activations& in, cpu::Activation activation,
+                                     const Activations& in, const cpu::GateActivation& activation,
                                      ValueId gate_up, const Activations& out) {
   KVANT_CHECK(operands.size() == 1 || operands.size() == 2);
   std::vector<ValueId> writes = out.ids();

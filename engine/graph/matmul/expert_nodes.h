@@ -119,7 +119,7 @@ std::unique_ptr<Node> MakeGatherRows(const cpu::KernelTable& kernels, std::strin
 std::unique_ptr<Node> MakeExpertUnit(const cpu::KernelTable& kernels,
                                      const cpu::FloatGemm& float_gemm, std::string name,
                                      std::vector<ExpertOperand> operands, const RoutedRows& rows,
-                                     const Activations& in, cpu::Activation activation,
+                                     const Activations& in, const cpu::GateActivation& activation,
                                      ValueId gate_up, const Activations& out);
 
 // out = the products of rows of `in` with the matrix of each row's expert; both are routed.

@@ -95,6 +95,66 @@ class SigmoidGateNode final : public Node {
   Activations out_;
 };
 
+class ResultGateNode final : public Node {
+ public:
+  ResultGateNode(const cpu::KernelTable& kernels, std::string name, const ResultGates& gates,
+                 ValueId in, const Activations& out)
+      : Node(std::move(name), {in, gates.value}, Writes(in, gates.value, out)),
+        kernels_(kernels),
+        activation_(kernels.ForActivation(gates.activation)),
+        gates_(gates),
+        in_(in),
+        out_(out) {}
+
+  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
+    const Range range = OwnedRange(pass.RowCount(in_), 1, member.index, member.count);
+    for (int64_t row = range.begin; row < range.end; ++row) {
+      float* in = pass.FloatRow(in_, row);
+      float* out = out_.floats != kNoValue ? pass.FloatRow(out_.floats, row) : in;
+      float* gates = pass.FloatRow(gates_.value, row) + gates_.first;
+      if (gates_.count == out_.cols) {
+        activation_.multiply(gates, in, out_.cols, out);
+      } else {
+        activation_.apply(gates, gates_.count, gates);
+        MultiplyPieces(gates, in, out);
+      }
+      if (out_.int8 == kNoValue) continue;
+      pass.Quantize(kernels_, out, out_.cols, {out_.int8, row, out_.cols, 0});
+    }
+  }
+
+  Width WidthOf(const RowCounts& counts) const override {
+    return WidthOfRows(counts[rows()], 4 * out_.cols);
+  }
+
+  std::string Describe() const override {
+    return fmt::format("* {} of {} gates{} {} [{}]", activation_.name, gates_.count,
+                       out_.int8 != kNoValue ? " + quantize int8" : "", kernels_.isa, out_.cols);
+  }
+
+ private:
+  static std::vector<ValueId> Writes(ValueId in, ValueId gates, const Activations& out) {
+    std::vector<ValueId> writes = out.ids();
+    writes.push_back(gates);
+    if (out.floats != in) writes.push_back(in);
+    return writes;
+  }
+
+  void MultiplyPieces(const float* gates, const float* in, float* out) const {
+    const int64_t size = out_.cols / gates_.count;
+    for (int64_t piece = 0; piece < gates_.count; ++piece) {
+      const int64_t begin = piece * size;
+      for (int64_t i = begin; i < begin + size; ++i) out[i] = gates[piece] * in[i];
+    }
+  }
+
+  const cpu::KernelTable& kernels_;
+  const cpu::ActivationKernel& activation_;
+  ResultGates gates_;
+  ValueId in_;
+  Activations out_;
+};
+
 class ActivatedProductNode final : public Node {
  public:
   ActivatedProductNode(const cpu::KernelTable& kernels, std::string name,
@@ -151,6 +211,11 @@ std::unique_ptr<Node> MakeActivatedProduct(const cpu::KernelTable& kernels, std:
                                            int64_t first_factor, const Activations& out) {
   return std::make_unique<ActivatedProductNode>(kernels, std::move(name), activation, in, factors,
                                                 first_factor, out);
+}
+
+std::unique_ptr<Node> MakeResultGate(const cpu::KernelTable& kernels, std::string name,
+                                     const ResultGates& gates, ValueId in, const Activations& out) {
+  return std::make_unique<ResultGateNode>(kernels, std::move(name), gates, in, out);
 }
 
 std::unique_ptr<Node> MakeSplitGates(std::string name, const SplitGates& split, ValueId in,

@@ -31,6 +31,18 @@ std::unique_ptr<Node> MakeSplitGates(std::string name, const SplitGates& split, 
 std::unique_ptr<Node> MakeSigmoidGate(const cpu::KernelTable& kernels, std::string name, ValueId in,
                                       ValueId gates, const Activations& out);
 
+// out = in * activation(gates), as MakeSigmoidGate. The gates are columns of a value from `first`
+// on, which are undefined afterwards: as many as `in` has, or fewer, each of which multiplies
+// equally many columns in turn.
+struct ResultGates {
+  cpu::Activation activation = cpu::Activation::kSigmoid;
+  ValueId value = kNoValue;
+  int64_t first = 0;
+  int64_t count = 0;
+};
+std::unique_ptr<Node> MakeResultGate(const cpu::KernelTable& kernels, std::string name,
+                                     const ResultGates& gates, ValueId in, const Activations& out);
+
 // out = activation(in) * the columns of `factors` from `first_factor` on, as floats and quantized
 // as far as `out` asks. Afterwards `in` is undefined.
 std::unique_ptr<Node> MakeActivatedProduct(const cpu::KernelTable& kernels, std::string name,

@@ -1,5 +1,6 @@
 // The last step of a gated unit, with or without experts, on columns of gate and up that it has
-// just multiplied: product = activation(gate) * up, as floats and quantized.
+// just multiplied: product = activation(gate) * up, within the limits that the activation may have,
+// as floats and quantized.
 #pragma once
 
 #include <cstdint>
@@ -36,10 +37,11 @@ class GatedColumns {
   static constexpr int64_t kPiece = 256;
 
   // A row of `gate_up` is [out.cols] gates, [out.cols] ups.
-  GatedColumns(const cpu::KernelTable& kernels, cpu::Activation activation, ValueId gate_up,
-               const Activations& out)
+  GatedColumns(const cpu::KernelTable& kernels, const cpu::GateActivation& activation,
+               ValueId gate_up, const Activations& out)
       : kernels_(kernels),
-        activation_(kernels.ForActivation(activation)),
+        limits_(activation),
+        activation_(kernels.ForActivation(activation.activation)),
         gate_up_(gate_up),
         out_(out) {}
 
@@ -48,15 +50,16 @@ class GatedColumns {
 
   // The product of these rows and columns. Where no floats are asked for, it overwrites the gate.
   void Run(const PassContext& pass, const Range& rows, const Range& cols) const;
-  // Runs on a row whose gates and ups in these columns lie elsewhere.
+  // Runs on a row whose gates and ups in these columns lie elsewhere. Limits change both.
   void RunRow(const PassContext& pass, int64_t row, const Range& cols, float* gate,
-              const float* up) const;
+              float* up) const;
 
   // "silu * up + quantize int8 avx2 [1024]".
   std::string Describe() const;
 
  private:
   const cpu::KernelTable& kernels_;
+  cpu::GateActivation limits_;
   const cpu::ActivationKernel& activation_;
   ValueId gate_up_;
   Activations out_;

@@ -121,7 +121,7 @@ class GatedUnitNode final : public Node {
 std::unique_ptr<Node> MakeGatedUnit(const cpu::KernelTable& kernels,
                                     const cpu::FloatGemm& float_gemm, std::string name,
                                     std::vector<MatMulOperand> operands, const Activations& in,
-                                    cpu::Activation activation, ValueId gate_up,
+                                    const cpu::GateActivation& activation, ValueId gate_up,
                                     const Activations& out) {
   KVANT_CHECK(operands.size() == 1 || operands.size() == 2);
   std::vector<ValueId> writes = out.ids();

@@ -60,7 +60,7 @@ std::unique_ptr<Node> MakeActivatedMatMul(const cpu::KernelTable& kernels,
 std::unique_ptr<Node> MakeGatedUnit(const cpu::KernelTable& kernels,
                                     const cpu::FloatGemm& float_gemm, std::string name,
                                     std::vector<MatMulOperand> operands, const Activations& in,
-                                    cpu::Activation activation, ValueId gate_up,
+                                    const cpu::GateActivation& activation, ValueId gate_up,
                                     const Activations& out);
 
 }  // namespace kvant::graph

@@ -51,6 +51,7 @@ class ReferenceAttention {
       for (size_t i = 0; i < attended.size() && spec_.gated; ++i) {
         attended[i] /= 1.0 + std::exp(-gates_[t][i]);
       }
+      if (spec_.gate.has_value()) ApplyGate(in[t], attended);
       out.push_back(weights_.Multiply(prefix_ + std::string(spec_.output), attended));
     }
     return out;
@@ -91,6 +92,20 @@ class ReferenceAttention {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;
+  }
+
+  // Multiplies a row's result by its gates, of values or of heads.
+  void ApplyGate(const Vector& in, Vector& attended) {
+    const Vector gates = weights_.Multiply(prefix_ + "attn_gate", in);
+    const size_t piece = attended.size() / gates.size();
+    for (size_t i = 0; i < attended.size(); ++i) {
+      const double gate = gates[i / piece];
+      switch (spec_.gate->activation) {
+        case cpu::Activation::kSoftplus: attended[i] *= std::log1p(std::exp(gate)); break;
+        case cpu::Activation::kSoftplusOfTwo: attended[i] *= std::log2(1 + std::exp2(gate)); break;
+        default: attended[i] /= 1 + std::exp(-gate);
+      }
+    }
   }
 
   // The queries of a row, whose gates are kept.

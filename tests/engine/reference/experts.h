@@ -53,9 +53,11 @@ class ReferenceExperts {
     const bool plain = spec_.kind == arch::ExpertKind::kPlain;
     Vector gate = weights_.Multiply(prefix_ + (plain ? "ffn_up_shexp" : "ffn_gate_shexp"), in);
     if (plain) {
-      for (double& value : gate) value = ReferenceActivation(spec_.activation, value);
+      for (double& value : gate) {
+        value = ReferenceActivation(spec_.shared_activation.activation, value);
+      }
     } else {
-      Multiply(gate, weights_.Multiply(prefix_ + "ffn_up_shexp", in));
+      Multiply(spec_.shared_activation, gate, weights_.Multiply(prefix_ + "ffn_up_shexp", in));
     }
     const Vector part = weights_.Multiply(prefix_ + "ffn_down_shexp", gate);
     double weight = 1;
@@ -72,8 +74,10 @@ class ReferenceExperts {
     if (routing.gating == graph::Gating::kSparseMixer) return Mix(logits);
     const Vector gates = Gates(logits);
     Vector scores = spec_.routing.by_logits ? logits : gates;
-    if (weights_.Has(prefix_ + "exp_probs_b.bias")) {
-      const Vector& bias = weights_.Get(prefix_ + "exp_probs_b.bias");
+    const bool bare = weights_.Has(prefix_ + "exp_probs_b");
+    const std::string name = prefix_ + (bare ? "exp_probs_b" : "exp_probs_b.bias");
+    if (weights_.Has(name)) {
+      const Vector& bias = weights_.Get(name);
       for (size_t i = 0; i < scores.size(); ++i) scores[i] += bias[i];
     }
     DropGroups(scores);
@@ -164,25 +168,24 @@ class ReferenceExperts {
   Vector Gated(size_t expert, const Vector& in) {
     if (spec_.kind == arch::ExpertKind::kPlain) {
       Vector up = weights_.MultiplyExpert(prefix_ + "ffn_up_exps", expert, in);
-      for (double& value : up) value = ReferenceActivation(spec_.activation, value);
+      for (double& value : up) value = ReferenceActivation(spec_.activation.activation, value);
       return up;
     }
     if (weights_.Has(prefix_ + "ffn_gate_up_exps.weight")) {
       Vector gate = weights_.MultiplyExpert(prefix_ + "ffn_gate_up_exps", expert, in);
       const Vector up(gate.begin() + spec_.width, gate.end());
       gate.resize(static_cast<size_t>(spec_.width));
-      Multiply(gate, up);
+      Multiply(spec_.activation, gate, up);
       return gate;
     }
     Vector gate = weights_.MultiplyExpert(prefix_ + "ffn_gate_exps", expert, in);
-    Multiply(gate, weights_.MultiplyExpert(prefix_ + "ffn_up_exps", expert, in));
+    Multiply(spec_.activation, gate, weights_.MultiplyExpert(prefix_ + "ffn_up_exps", expert, in));
     return gate;
   }
 
-  void Multiply(Vector& gate, const Vector& up) const {
+  static void Multiply(const cpu::GateActivation& activation, Vector& gate, const Vector& up) {
     for (size_t i = 0; i < gate.size(); ++i) {
-      gate[i] =
-          ReferenceActivation(spec_.activation, gate[i]) * ReferenceFactor(spec_.activation, up[i]);
+      gate[i] = ReferenceProduct(activation, gate[i], up[i]);
     }
   }
 

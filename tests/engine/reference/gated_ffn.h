@@ -30,6 +30,14 @@ inline double ReferenceFactor(cpu::Activation activation, double up) {
   return activation == cpu::Activation::kSwigluClamped ? std::clamp(up, -7.0, 7.0) + 1.0 : up;
 }
 
+// The product of a gate and its up, within the limits of both.
+inline double ReferenceProduct(const cpu::GateActivation& activation, double gate, double up) {
+  const auto up_max = static_cast<double>(activation.up_max);
+  return ReferenceActivation(activation.activation,
+                             std::min(gate, static_cast<double>(activation.gate_max))) *
+         ReferenceFactor(activation.activation, std::clamp(up, -up_max, up_max));
+}
+
 // Keeps of each gate what is more than `deviations` standard deviations above the mean.
 inline void KeepLarge(double deviations, Vector& gate) {
   const auto count = static_cast<double>(gate.size());
@@ -57,8 +65,7 @@ inline std::vector<Vector> Reference(const arch::GatedFfn& spec, const arch::Mod
     }
     if (spec.deviations.has_value()) KeepLarge(static_cast<double>(*spec.deviations), gate);
     for (size_t i = 0; i < gate.size(); ++i) {
-      gate[i] =
-          ReferenceActivation(spec.activation, gate[i]) * ReferenceFactor(spec.activation, up[i]);
+      gate[i] = ReferenceProduct(spec.activation, gate[i], up[i]);
     }
     out.push_back(weights.Multiply(prefix + "ffn_down", gate));
   }
