@@ -111,6 +111,18 @@ MUSE = dict(GROUPED, num_hidden_layers=6, head_dim=16, sliding_window=9, layer_t
             output_multiplier=0.6, final_logit_softcapping=5.0, post_norm_eps=1e-8, rope_parameters={"rope_type": "default", "rope_theta": 500.0},
             needs=5, plus_one=True, known_as=dict(architectures=["MuseGlimmerForConditionalGeneration"], output_multiplier=0.6))
 
+# As published folders have it.
+STEP_ROPE = {kind: {"rope_type": "default", "rope_theta": base, "partial_rotary_factor": share} for kind, base, share in (
+    ("full_attention", 500.0, 0.5), ("sliding_attention", 100.0, 1.0))}
+STEP_LAYERS = ["full_attention", "sliding_attention", "sliding_attention"]
+STEP_PUBLISHED = dict(STEP, num_hidden_layers=3, layer_types=STEP_LAYERS, rope_parameters=STEP_ROPE, mlp_layer_types=["dense", "sparse", "sparse"],
+                      swiglu_limits=[0.0, 0.0, 0.7], swiglu_limits_shared=[0.0, 0.6, 0.0], written=dict(
+    SMALL, architectures=["Step3p5ForCausalLM"], model_type="step3p5", num_hidden_layers=3, head_dim=16, rms_norm_eps=1e-5,
+    num_attention_groups=2, attention_other_setting=dict(attention_type="sliding_attention", num_attention_heads=6, num_attention_groups=2),
+    layer_types=STEP_LAYERS + ["sliding_attention"], num_nextn_predict_layers=1, sliding_window=9, rope_theta=[500.0, 100.0, 100.0, 100.0],
+    partial_rotary_factors=[0.5, 1.0, 1.0, 1.0], moe_layers_enum="1,2", moe_num_experts=8, moe_top_k=3, moe_intermediate_size=24,
+    share_expert_dim=40, moe_router_scaling_factor=1.5, norm_expert_weight=True, swiglu_limits=[0.0, 0.0, 0.7, 0.0],
+    swiglu_limits_shared=[0.0, 0.6, 0.0, 0.0], tie_word_embeddings=False))
 VISION_ROPE = {"rope_type": "default", "rope_theta": 500.0, "mrope_section": [3, 3, 2]}
 
 
@@ -352,7 +364,11 @@ MODELS = {
                                          score_function="sigmoid", norm_topk_prob=True, use_qk_norm=True)),
     "mistral4": ("Mistral4", dict(LATENT, n_group=1, topk_group=1, n_shared_experts=1, norm_topk_prob=True, routed_scaling_factor=1.4, needs=5,
                                   rope_parameters=dict(YARN, rope_theta=500.0, mscale=0.8, mscale_all_dim=0.8, llama_4_scaling_beta=0.3))),
+    "mistral4-text": ("Mistral4", dict(LATENT, num_hidden_layers=2, n_group=4, topk_group=2, n_shared_experts=2, norm_topk_prob=False, needs=5,
+                                       known_as=dict(architectures=["Mistral3ForConditionalGeneration"], model_type="mistral4"),
+                                       rope_parameters=dict(YARN, rope_theta=500.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.2))),
     "step35": ("Step3p5", STEP),
+    "step35-published": ("Step3p5", STEP_PUBLISHED),
     "muse-glimmer": ("MuseGlimmer", MUSE),
     "maple": ("Maple", dict(EXPERTS, num_hidden_layers=5, hidden_act="silu", rms_norm_eps=1e-5, tie_word_embeddings=False, head_dim=16,
                             num_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, layer_types=windows(5, 4), sliding_window=9,
@@ -484,7 +500,7 @@ def published_parts(name, parameter, names):
 
 
 # What a row of MODELS says beside the settings of its class, where it does not say it.
-ASIDE = dict(context=128, tokens=TOKENS, plus_one=False, gate_spread=2.0, known_as={}, published={}, needs=4, attention="eager", wide_gates=False,
+ASIDE = dict(context=128, tokens=TOKENS, plus_one=False, gate_spread=2.0, known_as={}, published={}, written={}, needs=4, attention="eager", wide_gates=False,
              group_norm=False, no_step_min=False)
 
 
@@ -555,6 +571,8 @@ def write(name, hf_class, settings):
     kept = {key: value for key, value in saved.items() if key in settings or key not in general}
     # Not JSON, and what the class assumes.
     kept = {key: value for key, value in kept.items() if float("inf") not in (value if isinstance(value, (list, tuple)) else [value])}
+    if aside["written"]:
+        kept = aside["written"]
     if known_as:
         kept = {key: value for key, value in kept.items() if "multiplier" not in key and key != "logits_scaling"} | known_as
     save(name, kept, aside["context"], tokens, rows, logits)

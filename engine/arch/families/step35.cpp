@@ -3,6 +3,7 @@
 // experts behind a sigmoid router, whose gates and ups are clamped in some layers. transformers
 // stores the weights of norms less one.
 #include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "base/result.h"
@@ -201,7 +202,11 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   KVANT_TRY(AddWindowFlags(config, windows, out));
   KVANT_TRY(AddBounds(config, "swiglu_limits", kExpertLimitKey, shape.layers, out));
   KVANT_TRY(AddBounds(config, "swiglu_limits_shared", kSharedLimitKey, shape.layers, out));
-  KVANT_ASSIGN(const int64_t dense, CountLeadingDense(config, shape.layers, kUsualDense));
+  // Published folders list the layers with experts; tensors say it to readers here.
+  KVANT_ASSIGN(const auto listed, config.String("moe_layers_enum"));
+  const int64_t first = listed ? std::strtoll(listed->c_str(), nullptr, 10) : kUsualDense;
+  KVANT_ASSIGN(const int64_t dense, CountLeadingDense(config, shape.layers,
+                                                      std::clamp<int64_t>(first, 0, shape.layers)));
   AddSigmoidGating(dense, out);
   KVANT_ASSIGN(const auto normalized, config.Bool("norm_expert_weight"));
   out.writer->AddBool(out.Key("expert_weights_norm"), normalized.value_or(true));

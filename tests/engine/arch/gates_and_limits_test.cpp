@@ -79,7 +79,7 @@ TEST(GatesAndLimits, BoundsStandBeforeOrBehindTheActivation) {
   EXPECT_EQ(maple.activation.up_max, 7.0f);
   EXPECT_FALSE(maple.shared_activation.has_limits());
   const arch::Experts step = experts_of("step35", 2);
-  const double gate = step.activation.gate_max;
+  const auto gate = static_cast<double>(step.activation.gate_max);
   EXPECT_NEAR(gate / (1 + std::exp(-gate)), 0.6, 1e-6);
   EXPECT_EQ(step.activation.up_max, 0.6f);
   EXPECT_EQ(step.shared_activation.up_max, 0.5f);
