@@ -37,11 +37,11 @@ struct HfLayerSizes {
   int64_t head_dim = 0;
   int64_t kv_heads = 0;
   int64_t ffn = 0;
-  int64_t heads = 0;  // 0: as many as other layers
   // Layers without keys and values of their own read another layer's, and folders may hold tensors
   // for them that nothing reads.
   bool own_keys = true;
   bool own_values = true;  // false with own keys: these are the values, too
+  int64_t heads = 0;       // 0: as many as the shape says
 };
 
 // The heads of RWKV, and the columns of its products in two steps.

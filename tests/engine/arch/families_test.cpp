@@ -51,6 +51,7 @@ std::optional<nlohmann::json> SeededConfig(const arch::HfFamily& family) {
       auto& heads = config[std::string(family.keys.heads)];
       if (256 % heads.get<int>() != 0) heads = 4;
     }
+    if (family.arch == "step35") config.erase("query_pre_attn_scalar");  // the head size
     if (family.arch == "gemma3n") {
       config["intermediate_size"] = 512;
       config["hidden_size_per_layer_input"] = 256;
