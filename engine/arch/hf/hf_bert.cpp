@@ -14,8 +14,7 @@ constexpr HfEpsilon kBertEpsilon = {
 
 constexpr auto kEncoder = Join(kHfBertEmbedding, kHfBertTypes, kHfBertPositions, kHfBertLayers);
 constexpr auto kEncoderWithScores = Join(kEncoder, kHfBertClassifier);
-constexpr auto kRoberta =
-    Join(kHfBertEmbedding, kHfBertTypes, kHfRobertaPositions, kHfBertLayers);
+constexpr auto kRoberta = Join(kHfBertEmbedding, kHfBertTypes, kHfRobertaPositions, kHfBertLayers);
 constexpr auto kRobertaWithScores = Join(kRoberta, kHfRobertaClassifier);
 
 constexpr auto kDistil = Join(
