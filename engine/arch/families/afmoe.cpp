@@ -33,8 +33,7 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_TRY(KeepWindows(metadata, windows, attentions));
   KVANT_TRY(ReadWindowRopes(metadata, windows, attentions, model.ropes));
   RotateOnly(windows, attentions);
-  KVANT_TRY(ReadResultGates(metadata, stack, cpu::Activation::kSigmoid, GatePresence::kRequired,
-                            attentions));
+  KVANT_TRY(ReadResultGates(metadata, stack, cpu::Activation::kSigmoid, attentions));
   KVANT_TRY(FillLayersWithExperts(
       metadata, stack, kNorms, attentions,
       {.gating = graph::Gating::kSigmoid, .normalize = true, .shared = SharedExpert::kPlain}));

@@ -33,8 +33,7 @@ Result<ModelSpec> Read(const Metadata& metadata) {
     KVANT_TRY(KeepWindows(metadata, windows, attentions));
     KVANT_TRY(ReadWindowRopes(metadata, windows, attentions, model.ropes));
   }
-  KVANT_TRY(ReadResultGates(metadata, stack, cpu::Activation::kSoftplus, GatePresence::kRequired,
-                            attentions));
+  KVANT_TRY(ReadResultGates(metadata, stack, cpu::Activation::kSoftplus, attentions));
   KVANT_TRY(FillLayersWithExperts(
       metadata, stack, {}, attentions,
       {.gating = graph::Gating::kSigmoid, .normalize = true, .shared = SharedExpert::kPlain}));

@@ -35,8 +35,7 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_TRY(KeepWindows(metadata, windows, attentions));
   KVANT_TRY(ReadWindowRopes(metadata, windows, attentions, model.ropes));
   RotateOnly(windows, attentions);
-  KVANT_TRY(ReadResultGates(metadata, stack, cpu::Activation::kSigmoid, GatePresence::kRequired,
-                            attentions));
+  KVANT_TRY(ReadResultGates(metadata, stack, cpu::Activation::kSigmoid, attentions));
   KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, cpu::Activation::kSilu));
   FillLayers(stack, kNorms, attentions, ffns);
   KVANT_ASSIGN(const float epsilon, metadata.PositiveOr(kPostEpsilonKey, kPostEpsilon));

@@ -26,8 +26,7 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   if (!windows.has_value()) return metadata.Missing("attention.sliding_window_pattern");
   KVANT_TRY(KeepWindows(metadata, *windows, attentions));
   KVANT_TRY(ReadWindowRopes(metadata, *windows, attentions, model.ropes));
-  KVANT_TRY(ReadResultGates(metadata, stack, cpu::Activation::kSigmoid, GatePresence::kRequired,
-                            attentions));
+  KVANT_TRY(ReadResultGates(metadata, stack, cpu::Activation::kSigmoid, attentions));
   KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, cpu::Activation::kGeluErf));
   FillLayers(stack, {}, attentions, ffns);
   return model;

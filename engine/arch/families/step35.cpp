@@ -46,8 +46,7 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_TRY(KeepWindows(metadata, *windows, attentions));
   KVANT_TRY(ReadWindowRopes(metadata, *windows, attentions, model.ropes));
   HalveRotation(*windows, attentions, model.ropes);
-  KVANT_TRY(ReadResultGates(metadata, stack, cpu::Activation::kSigmoid, GatePresence::kOptional,
-                            attentions));
+  KVANT_TRY(ReadResultGates(metadata, stack, cpu::Activation::kSigmoid, attentions));
   KVANT_TRY(FillLayersWithExperts(metadata, stack, {}, attentions,
                                   {.gating = graph::Gating::kSigmoid,
                                    .normalize = true,

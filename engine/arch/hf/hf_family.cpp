@@ -282,6 +282,25 @@ std::vector<int64_t> SourceShapeOf(const HfTensor& tensor, const HfShape& shape)
   return sizes;
 }
 
+namespace {
+
+int64_t RwkvExtentSize(Extent extent, const HfRwkv& rwkv) {
+  switch (extent) {
+    case Extent::kWkvHeads: return rwkv.heads;
+    case Extent::kWkvHeadDim: return rwkv.head_dim;
+    case Extent::kMixes: return rwkv.mixes;
+    case Extent::kMixRank: return rwkv.mix_rank;
+    case Extent::kMixRanks: return rwkv.mixes * rwkv.mix_rank;
+    case Extent::kDecayRank: return rwkv.decay_rank;
+    case Extent::kRateRank: return rwkv.rate_rank;
+    case Extent::kValueRank: return rwkv.value_rank;
+    case Extent::kGateRank: return rwkv.gate_rank;
+    default: return 1;  // kNone and kOne
+  }
+}
+
+}  // namespace
+
 int64_t ExtentSize(Extent extent, const HfShape& shape) {
   switch (extent) {
     case Extent::kDim: return shape.dim;
@@ -335,22 +354,13 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kMambaState: return shape.mamba.state_dim;
     case Extent::kExpertDim: return shape.expert_latent > 0 ? shape.expert_latent : shape.dim;
     case Extent::kExpertLatent: return shape.expert_latent;
-    case Extent::kWkvHeads: return shape.rwkv.heads;
-    case Extent::kWkvHeadDim: return shape.rwkv.head_dim;
-    case Extent::kMixes: return shape.rwkv.mixes;
-    case Extent::kMixRank: return shape.rwkv.mix_rank;
-    case Extent::kMixRanks: return shape.rwkv.mixes * shape.rwkv.mix_rank;
-    case Extent::kDecayRank: return shape.rwkv.decay_rank;
-    case Extent::kRateRank: return shape.rwkv.rate_rank;
-    case Extent::kValueRank: return shape.rwkv.value_rank;
-    case Extent::kGateRank: return shape.rwkv.gate_rank;
     case Extent::kBuckets: return shape.buckets;
     case Extent::kSource: return shape.source;
     case Extent::kThreeFrames: return 3 * shape.bins;
     case Extent::kThreeRows: return 3 * shape.dim;
     case Extent::kSegments: return shape.segments;
     case Extent::kLabels: return shape.labels;
-    default: return 1;  // kNone and kOne
+    default: return RwkvExtentSize(extent, shape.rwkv);
   }
 }
 

@@ -111,12 +111,10 @@ struct Attention {
   Status AddNodes(SublayerBuilder& builder) const;
 };
 
-// Gives attentions the gates of the layers that have a tensor attn_gate, whose rows say what they
-// multiply. kCorrupt for another number of rows, and for a layer without the tensor where all
-// layers must have it.
-enum class GatePresence : uint8_t { kRequired, kOptional };
+// Gives attentions gates by the tensors attn_gate, whose rows say what they multiply. kCorrupt for
+// another number of rows, and for a layer without the tensor.
 Status ReadResultGates(const Metadata& metadata, const Stack& stack, cpu::Activation activation,
-                       GatePresence presence, std::vector<Attention>& attentions);
+                       std::vector<Attention>& attentions);
 
 // The attentions of all layers of a stack, by head_count, head_count_kv, key_length, value_length,
 // sliding_window (in every layer) and scale of "attention."; there is no rope yet.

@@ -62,12 +62,11 @@ Result<std::vector<Attention>> ReadWithHeads(const Metadata& metadata, const Sta
 }  // namespace
 
 Status ReadResultGates(const Metadata& metadata, const Stack& stack, cpu::Activation activation,
-                       GatePresence presence, std::vector<Attention>& attentions) {
+                       std::vector<Attention>& attentions) {
   for (size_t i = 0; i < attentions.size(); ++i) {
     Attention& attention = attentions[i];
     const std::string name = fmt::format("{}.{}.attn_gate.weight", stack.layer_prefix, i);
     const formats::GgufTensor* tensor = metadata.file().FindTensor(name);
-    if (tensor == nullptr && presence == GatePresence::kOptional) continue;
     if (tensor == nullptr) {
       return MakeError(ErrorCode::kCorrupt, "{}: tensor {} is missing", metadata.file().path(),
                        name);

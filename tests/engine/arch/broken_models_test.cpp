@@ -82,11 +82,17 @@ bool IsOptional(std::string_view model, const std::string& kind) {
       kind != "time_mix_value.weight") {
     return true;
   }
-  static const std::set<std::string> kOptional = {
-      "attn_q_norm.weight", "attn_k_norm.weight",        "output.weight",
-      "rope_freqs.weight",  "rope_factors_long.weight",  "rope_factors_short.weight",
-      "ssm_norm.weight",    "layer_output_scale.weight", "altup_correct_scale.weight",
-      "ffn_down_exps.scale"};
+  static const std::set<std::string> kOptional = {"attn_q_norm.weight",
+                                                  "attn_k_norm.weight",
+                                                  "output.weight",
+                                                  "rope_freqs.weight",
+                                                  "rope_factors_long.weight",
+                                                  "rope_factors_short.weight",
+                                                  "ssm_norm.weight",
+                                                  "layer_output_scale.weight",
+                                                  "altup_correct_scale.weight",
+                                                  "ffn_down_exps.scale",
+                                                  "exp_probs_b"};
   return kind.ends_with(".bias") || kOptional.contains(kind);
 }
 

@@ -45,6 +45,8 @@ void Move(json& from, const char* key, json& to, const char* name) {
 
 // A config.json of version 4 as version 5 writes it.
 json AsVersion5(json config) {
+  // A base for each layer is what only published folders have.
+  if (config.contains("rope_theta") && config["rope_theta"].is_array()) return config;
   json rope = config.contains(kScaling) && config[kScaling].is_object() ? config[kScaling] : json();
   config.erase(kScaling);
   for (const char* key : {"rope_theta", "rotary_emb_base"}) Move(config, key, rope, "rope_theta");
