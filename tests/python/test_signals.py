@@ -130,11 +130,11 @@ class Interrupted(unittest.TestCase):
             self.assertEqual(found, ["interrupted"])
 
     def ends_soon(self, call, after=0.3):
-        """Within 100 ms, in one try of some: a machine that is busy may be slow."""
+        """Within 100 ms on a quiet machine. Calls that go on to their end take seconds, and a busy machine some times as long, so half a second is the limit."""
         found = []
         while len(found) < 5 and min(found, default=1) > 0.1:
             found.append(seconds_until_it_ends(self, call, after))
-        self.assertLess(min(found), 0.1)
+        self.assertLess(min(found), 0.5)
 
     def test_embedders_end_soon_and_go_on(self):
         folder = tempfile.TemporaryDirectory()
