@@ -54,6 +54,14 @@ bool PredictsFurtherTokens(const HfShape& shape, std::string_view name) {
   return false;
 }
 
+// The class that config.json names; the row's first one where the folder is of another kind.
+std::string ClassOf(const JsonObject& config, const HfFamily& family) {
+  const formats::Json* classes = config.Find("architectures");
+  const bool named = classes != nullptr && classes->is_array() && !classes->empty() &&
+                     classes->front().is_string();
+  return named ? classes->front().get<std::string>() : std::string(family.classes.front());
+}
+
 }  // namespace
 
 std::string WithNumber(std::string_view name, int64_t number) {
@@ -91,7 +99,9 @@ Result<FolderTensors> FolderTensors::Create(const arch::HfFamily& family,
                                             const Quantization& quantization) {
   FolderTensors tensors(family, model);
   tensors.quantized_ = quantization.declared;
-  tensors.of_more_than_text_ = config.Find("text_config") != nullptr;
+  tensors.class_ = ClassOf(config, family);
+  tensors.of_more_than_text_ =
+      config.Find("text_config") != nullptr || config.Find("vision_config") != nullptr;
   KVANT_TRY(tensors.FindTying(config));
   return tensors;
 }
@@ -231,8 +241,7 @@ Status FolderTensors::CheckAllUsed(const HfShape& shape) const {
     }
     return MakeError(ErrorCode::kNotSupported,
                      "{}: tensor {} has no place in a model of class {} with {} layers",
-                     model_.FileOf(tensor), Quoted(tensor.name), family_.classes.front(),
-                     shape.layers);
+                     model_.FileOf(tensor), Quoted(tensor.name), class_, shape.layers);
   }
   if (left_out) Log(LogLevel::kWarning, "layers that predict further tokens are left out");
   if (activation_scales) {

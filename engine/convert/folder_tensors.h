@@ -71,6 +71,7 @@ class FolderTensors {
 
   const arch::HfFamily& family_;
   const formats::SafetensorsModel& model_;
+  std::string class_;
   bool tied_ = false;
   bool of_more_than_text_ = false;
   bool quantized_ = false;      // weights have scales

@@ -4,6 +4,7 @@
 #include "base/result.h"
 #include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
+#include "engine/arch/families/shared_graphs.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"
 #include "engine/arch/hf/hf_tensors.h"
@@ -11,9 +12,6 @@
 #include "engine/arch/read_ropes.h"
 
 namespace kvant::arch::dots1 {
-namespace {
-
-constexpr std::string_view kName = "dots1";
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata, MayHaveExperts::kYes));
@@ -28,6 +26,10 @@ Result<ModelSpec> Read(const Metadata& metadata) {
                                    .shared = SharedExpert::kPlain}));
   return model;
 }
+
+namespace {
+
+constexpr std::string_view kName = "dots1";
 
 constexpr std::string_view kClasses[] = {"Dots1ForCausalLM"};
 

@@ -1,33 +1,16 @@
 // Hy3: the Llama layer with norms of queries and keys, rotary embedding over halves, and experts
 // behind a sigmoid router whose choice has a bias of its own; the first layers have none.
 #include "base/result.h"
-#include "cpu/kernels/activation.h"
-#include "cpu/kernels/rope.h"
-#include "engine/arch/decoder.h"
+#include "engine/arch/families/shared_graphs.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"
 #include "engine/arch/hf/hf_tensors.h"
 #include "engine/arch/hf/rope_scaling.h"
-#include "engine/arch/read_ropes.h"
 
 namespace kvant::arch::hy_v3 {
 namespace {
 
 constexpr std::string_view kName = "hy_v3";
-
-Result<ModelSpec> Read(const Metadata& metadata) {
-  KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata, MayHaveExperts::kYes));
-  Stack& stack = model.stacks.front();
-  KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
-  KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kHalves, attentions, model.ropes));
-  for (Attention& attention : attentions) attention.head_norms = HeadNorms::kRequired;
-  KVANT_TRY(FillLayersWithExperts(metadata, stack, {}, attentions,
-                                  {.gating = graph::Gating::kSigmoid,
-                                   .normalize = true,
-                                   .group_score = graph::GroupScore::kSumOfTopTwo,
-                                   .shared = SharedExpert::kPlain}));
-  return model;
-}
 
 constexpr std::string_view kClasses[] = {"HYV3ForCausalLM"};
 constexpr double kBase = 11158840.0;
@@ -73,6 +56,6 @@ constexpr HfFamily kHf[] = {{
 }  // namespace
 
 extern const Family kFamily;
-const Family kFamily = {.name = kName, .models = "Hy3", .read = Read, .hf = kHf};
+const Family kFamily = {.name = kName, .models = "Hy3", .read = dots1::Read, .hf = kHf};
 
 }  // namespace kvant::arch::hy_v3

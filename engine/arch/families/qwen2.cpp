@@ -4,6 +4,7 @@
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
+#include "engine/arch/families/shared_graphs.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"
 #include "engine/arch/hf/hf_tensors.h"
@@ -11,9 +12,6 @@
 #include "engine/arch/read_ropes.h"
 
 namespace kvant::arch::qwen2 {
-namespace {
-
-constexpr std::string_view kName = "qwen2";
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata));
@@ -24,6 +22,10 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   FillLayers(stack, {}, attentions, ffns);
   return model;
 }
+
+namespace {
+
+constexpr std::string_view kName = "qwen2";
 
 constexpr std::string_view kClasses[] = {"Qwen2ForCausalLM"};
 

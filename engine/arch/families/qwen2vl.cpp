@@ -1,29 +1,16 @@
 // Qwen 2 VL and 2.5 VL, their text models: Qwen 2, whose rope gives sections of its pairs the time
 // and the place in an image. All are one number in a text.
 #include "base/result.h"
-#include "cpu/kernels/activation.h"
-#include "cpu/kernels/rope.h"
-#include "engine/arch/decoder.h"
+#include "engine/arch/families/shared_graphs.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"
 #include "engine/arch/hf/hf_tensors.h"
 #include "engine/arch/hf/rope_scaling.h"
-#include "engine/arch/read_ropes.h"
 
 namespace kvant::arch::qwen2vl {
 namespace {
 
 constexpr std::string_view kName = "qwen2vl";
-
-Result<ModelSpec> Read(const Metadata& metadata) {
-  KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata));
-  Stack& stack = model.stacks.front();
-  KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
-  KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kHalves, attentions, model.ropes));
-  KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, cpu::Activation::kSilu));
-  FillLayers(stack, {}, attentions, ffns);
-  return model;
-}
 
 constexpr std::string_view kClasses[] = {"Qwen2VLForConditionalGeneration",
                                          "Qwen2_5_VLForConditionalGeneration"};
@@ -54,7 +41,7 @@ constexpr HfFamily kHf[] = {{
 extern const Family kFamily;
 const Family kFamily = {.name = kName,
                         .models = "Qwen 2 VL and 2.5 VL",
-                        .read = Read,
+                        .read = qwen2::Read,
                         .hf = kHf,
                         .mix = {.small_values = SmallValues::kAlways}};
 

@@ -3,6 +3,7 @@
 #include "base/result.h"
 #include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
+#include "engine/arch/families/shared_graphs.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"
 #include "engine/arch/hf/hf_tensors.h"
@@ -10,9 +11,6 @@
 #include "engine/arch/read_ropes.h"
 
 namespace kvant::arch::qwen3moe {
-namespace {
-
-constexpr std::string_view kName = "qwen3moe";
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata, MayHaveExperts::kYes));
@@ -23,6 +21,10 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_TRY(FillLayersWithExperts(metadata, stack, {}, attentions, {.normalize = true}));
   return model;
 }
+
+namespace {
+
+constexpr std::string_view kName = "qwen3moe";
 
 constexpr std::string_view kClasses[] = {"Qwen3MoeForCausalLM"};
 

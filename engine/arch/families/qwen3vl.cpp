@@ -1,30 +1,16 @@
 // Qwen 3 VL, its text model: Qwen 3, whose rope gives sections of its pairs the time and the place
 // in an image. All are one number in a text.
 #include "base/result.h"
-#include "cpu/kernels/activation.h"
-#include "cpu/kernels/rope.h"
-#include "engine/arch/decoder.h"
+#include "engine/arch/families/shared_graphs.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"
 #include "engine/arch/hf/hf_tensors.h"
 #include "engine/arch/hf/rope_scaling.h"
-#include "engine/arch/read_ropes.h"
 
 namespace kvant::arch::qwen3vl {
 namespace {
 
 constexpr std::string_view kName = "qwen3vl";
-
-Result<ModelSpec> Read(const Metadata& metadata) {
-  KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata));
-  Stack& stack = model.stacks.front();
-  KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
-  KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kHalves, attentions, model.ropes));
-  for (Attention& attention : attentions) attention.head_norms = HeadNorms::kRequired;
-  KVANT_ASSIGN(const auto ffns, ReadGatedFfns(metadata, stack, cpu::Activation::kSilu));
-  FillLayers(stack, {}, attentions, ffns);
-  return model;
-}
 
 constexpr std::string_view kClasses[] = {"Qwen3VLForConditionalGeneration"};
 constexpr double kBase = 5e6;
@@ -50,6 +36,6 @@ constexpr HfFamily kHf[] = {{
 }  // namespace
 
 extern const Family kFamily;
-const Family kFamily = {.name = kName, .models = "Qwen 3 VL", .read = Read, .hf = kHf};
+const Family kFamily = {.name = kName, .models = "Qwen 3 VL", .read = qwen3::Read, .hf = kHf};
 
 }  // namespace kvant::arch::qwen3vl

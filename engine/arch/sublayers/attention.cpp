@@ -302,12 +302,10 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
   if (quantize_after) {
     plan.Add(RowSpace::kPass, graph::MakeQuantize(plan.kernels(), attended + ".int8", result));
   }
-  if (gated) {
-    plan.Add(RowSpace::kPass, graph::MakeSigmoidGate(plan.kernels(), attended + ".gated",
-                                                     result.floats, gates.values, result));
-  }
-  if (gate.has_value()) {
-    const graph::ResultGates of = {gate->activation, qkv, columns, GateRows(*this)};
+  if (has_gates) {
+    const graph::ResultGates of =
+        gated ? graph::ResultGates{cpu::Activation::kSigmoid, gates.values, 0, heads * v_dim}
+              : graph::ResultGates{gate->activation, qkv, columns, GateRows(*this)};
     plan.Add(RowSpace::kPass,
              graph::MakeResultGate(plan.kernels(), attended + ".gated", of, result.floats, result));
   }

@@ -76,8 +76,9 @@ Status ChannelMix::AddNodes(SublayerBuilder& builder) const {
     const std::string out_name = builder.Name("channel_mix_value");
     const ValueId out = plan.NewFloats(out_name, RowSpace::kPass, dim);
     plan.AddMatMul(RowSpace::kPass, out_name, std::move(value), activated, out, cpu::Store::kSet);
-    plan.Add(RowSpace::kPass, graph::MakeSigmoidGate(plan.kernels(), gate_name + ".sigmoid", out,
-                                                     gates, {.floats = out, .cols = dim}));
+    const graph::ResultGates of = {cpu::Activation::kSigmoid, gates, 0, dim};
+    plan.Add(RowSpace::kPass, graph::MakeResultGate(plan.kernels(), gate_name + ".sigmoid", of, out,
+                                                    {.floats = out, .cols = dim}));
     plan.Add(RowSpace::kPass,
              graph::MakeAddNorm(plan.kernels(), out_name + ".add", {.kind = graph::NormKind::kNone},
                                 dim, 1, out, target.value));

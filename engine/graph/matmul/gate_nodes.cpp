@@ -52,49 +52,6 @@ class SplitGatesNode final : public Node {
   ValueId gates_;
 };
 
-class SigmoidGateNode final : public Node {
- public:
-  SigmoidGateNode(const cpu::KernelTable& kernels, std::string name, ValueId in, ValueId gates,
-                  const Activations& out)
-      : Node(std::move(name), {in, gates}, Writes(in, out)),
-        kernels_(kernels),
-        in_(in),
-        gates_(gates),
-        out_(out) {}
-
-  void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
-    const Range range = OwnedRange(pass.RowCount(in_), 1, member.index, member.count);
-    for (int64_t row = range.begin; row < range.end; ++row) {
-      float* in = pass.FloatRow(in_, row);
-      float* out = out_.floats != kNoValue ? pass.FloatRow(out_.floats, row) : in;
-      kernels_.sigmoid_gate(pass.FloatRow(gates_, row), in, out_.cols, out);
-      if (out_.int8 == kNoValue) continue;
-      pass.Quantize(kernels_, out, out_.cols, {out_.int8, row, out_.cols, 0});
-    }
-  }
-
-  Width WidthOf(const RowCounts& counts) const override {
-    return WidthOfRows(counts[rows()], 4 * out_.cols);
-  }
-
-  std::string Describe() const override {
-    return fmt::format("* sigmoid{} {} [{}]", out_.int8 != kNoValue ? " + quantize int8" : "",
-                       kernels_.isa, out_.cols);
-  }
-
- private:
-  static std::vector<ValueId> Writes(ValueId in, const Activations& out) {
-    std::vector<ValueId> writes = out.ids();
-    if (out.floats != in) writes.push_back(in);
-    return writes;
-  }
-
-  const cpu::KernelTable& kernels_;
-  ValueId in_;
-  ValueId gates_;
-  Activations out_;
-};
-
 class ResultGateNode final : public Node {
  public:
   ResultGateNode(const cpu::KernelTable& kernels, std::string name, const ResultGates& gates,
@@ -112,7 +69,9 @@ class ResultGateNode final : public Node {
       float* in = pass.FloatRow(in_, row);
       float* out = out_.floats != kNoValue ? pass.FloatRow(out_.floats, row) : in;
       float* gates = pass.FloatRow(gates_.value, row) + gates_.first;
-      if (gates_.count == out_.cols) {
+      if (gates_.count == out_.cols && gates_.activation == cpu::Activation::kSigmoid) {
+        kernels_.sigmoid_gate(gates, in, out_.cols, out);  // rounds once less
+      } else if (gates_.count == out_.cols) {
         activation_.multiply(gates, in, out_.cols, out);
       } else {
         activation_.apply(gates, gates_.count, gates);
@@ -221,11 +180,6 @@ std::unique_ptr<Node> MakeResultGate(const cpu::KernelTable& kernels, std::strin
 std::unique_ptr<Node> MakeSplitGates(std::string name, const SplitGates& split, ValueId in,
                                      ValueId qkv, ValueId gates) {
   return std::make_unique<SplitGatesNode>(std::move(name), split, in, qkv, gates);
-}
-
-std::unique_ptr<Node> MakeSigmoidGate(const cpu::KernelTable& kernels, std::string name, ValueId in,
-                                      ValueId gates, const Activations& out) {
-  return std::make_unique<SigmoidGateNode>(kernels, std::move(name), in, gates, out);
 }
 
 }  // namespace kvant::graph

@@ -26,14 +26,10 @@ struct SplitGates {
 std::unique_ptr<Node> MakeSplitGates(std::string name, const SplitGates& split, ValueId in,
                                      ValueId qkv, ValueId gates);
 
-// out = in * sigmoid(gates), as floats and quantized as far as `out` asks. `in` may be out.floats,
-// and is undefined afterwards.
-std::unique_ptr<Node> MakeSigmoidGate(const cpu::KernelTable& kernels, std::string name, ValueId in,
-                                      ValueId gates, const Activations& out);
-
-// out = in * activation(gates), as MakeSigmoidGate. The gates are columns of a value from `first`
-// on, which are undefined afterwards: as many as `in` has, or fewer, each of which multiplies
-// equally many columns in turn.
+// out = in * activation(gates), as floats and quantized as far as `out` asks. `in` may be
+// out.floats, and is undefined afterwards. The gates are columns of a value from `first` on, which
+// are undefined afterwards: as many as `in` has, or fewer, each of which multiplies equally many
+// columns in turn.
 struct ResultGates {
   cpu::Activation activation = cpu::Activation::kSigmoid;
   ValueId value = kNoValue;

@@ -227,6 +227,29 @@ TEST(SeededModel, PartsThatReadImagesAreLeftOut) {
   EXPECT_THAT(seeded.Message(), testing::HasSubstr("audio.weight\" has no place"));
 }
 
+// Published folders of Qwen 2 VL keep the settings of the text among the others.
+TEST(SeededModel, PartsThatReadImagesAreLeftOutOfPublishedFoldersOfQwen2Vl) {
+  SeededModel seeded("qwen2vl");
+  const auto usual = seeded.Open();
+  const nlohmann::json rope = seeded.config["rope_parameters"];
+  seeded.config.erase("rope_parameters");
+  seeded.config.erase("layer_types");
+  seeded.config["rope_theta"] = rope["rope_theta"];
+  seeded.config["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", rope["mrope_section"]}};
+  seeded.config["sliding_window"] = 32768;
+  seeded.config["vision_config"] = {{"depth", 32}, {"hidden_size", 1280}};
+  seeded.extra = {{"visual.blocks.0.attn.qkv.weight", {{6, 2}, std::vector<float>(12)}}};
+  const auto published = seeded.Open();
+  ASSERT_TRUE(usual != nullptr && published != nullptr);
+  const std::vector<TokenId> tokens = {5, 9, 3};
+  const auto logits = [&](const std::shared_ptr<const Model>& model) {
+    return AllLogits(*OpenSession(model, SeededOptions(64)), tokens, tokens.size());
+  };
+  EXPECT_EQ(logits(usual), logits(published));
+  seeded.config.erase("vision_config");
+  EXPECT_THAT(seeded.Message(), testing::HasSubstr("visual.blocks.0.attn.qkv.weight"));
+}
+
 TEST(SeededModel, RotatedDimensionsMayBeAShareOfAHead) {
   SeededModel seeded("minimax-m2");
   seeded.config.erase("rotary_dim");
