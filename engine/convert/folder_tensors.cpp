@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <span>
 
 #include "base/log.h"
@@ -14,6 +15,7 @@
 namespace kvant::convert {
 namespace {
 
+using arch::HfFamily;
 using arch::HfShape;
 using arch::HfTensor;
 using arch::kEmbeddingName;
