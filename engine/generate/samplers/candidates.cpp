@@ -19,6 +19,15 @@ constexpr size_t kWeightsAtOnce = 256;
 // Maxima in this many places need not wait for each other.
 constexpr size_t kMaxLanes = 8;
 
+// As many logits are compared with a threshold at once. The compiler turns them into vectors.
+constexpr size_t kComparedAtOnce = 128;
+
+bool HasAbove(std::span<const float> logits, float threshold) {
+  int found = 0;
+  for (const float logit : logits) found |= logit > threshold ? 1 : 0;
+  return found != 0;
+}
+
 // So few are sorted where a search by ranges ends.
 constexpr size_t kSortedAtCut = 512;
 
@@ -90,10 +99,14 @@ void Candidates::Gather(size_t count) {
     threshold = last->logit;
     list_.resize(count);
   };
-  for (size_t id = 0; id < row_.size(); ++id) {
-    if (!(row_[id] > threshold)) continue;
-    list_.push_back({row_[id], static_cast<TokenId>(id), 0});
-    if (list_.size() == 2 * count) cut();
+  for (size_t begin = 0; begin < row_.size(); begin += kComparedAtOnce) {
+    const size_t end = std::min(begin + kComparedAtOnce, row_.size());
+    if (!HasAbove(std::span(row_).subspan(begin, end - begin), threshold)) continue;
+    for (size_t id = begin; id < end; ++id) {
+      if (!(row_[id] > threshold)) continue;
+      list_.push_back({row_[id], static_cast<TokenId>(id), 0});
+      if (list_.size() == 2 * count) cut();
+    }
   }
   if (list_.size() > count) cut();
 }
