@@ -22,8 +22,8 @@ endif()
 set(few_kinds f16 f32_window_100 mixed_f32_window_1 mixed_q8_window_33 mixed_f16_sections_40 latent_q8)
 
 # Entries that would take over a minute are cut into parts of about as many tests each: NAME/1, NAME/2.
-set(parts_BartG2p 2)
-set(parts_CudaAttention 2)
+set(parts_BartG2p 4)
+set(parts_CudaAttention 4)
 set(parts_Listed/Families 5)
 set(parts_OnDevice/Runner 2)
 set(parts_OnDevice/Latents 2)
