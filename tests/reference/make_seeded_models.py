@@ -8,7 +8,7 @@ Value i of a tensor is mean + spread * u, where u in (-1, 1) comes from the top 
 the FNV-1a hash of the tensor's name. tests/engine/arch/seeded_model.h makes the same numbers, so the weights need not be stored.
 
 Usage: make_seeded_models.py [NAME_BEGINNING]
-The pinned packages are transformers 4.57.1, 5.23.0 for models that need version 5 (those that say so are left alone otherwise), and torch 2.6.0.
+The pinned packages are transformers 4.57.1, 5.23.0 and 5.24.0 for models that need version 5 (those that say so are left alone otherwise), and torch 2.6.0.
 """
 import copy
 import json
@@ -132,6 +132,10 @@ MIMO = dict(EXPERTS, num_hidden_layers=4, head_dim=24, v_head_dim=16, n_routed_e
             attention_value_scale=0.6, sliding_window=9, needs=5, rope_parameters={
                 "full_attention": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.334},
                 "sliding_attention": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.334}})
+KOLIBRI = dict(EXPERTS, head_dim=16, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, shared_expert_intermediate_size=24,
+               sliding_window=9, needs=5, published=dict(EACH, renames=[
+                   (".mlp.gate.e_score_correction_bias", ".moe.router.expert_bias"), (".post_self_attn_layernorm.", ".post_attn_norm."),
+                   (".post_mlp_layernorm.", ".post_ffn_norm.")]))
 GRANITE_SWA = dict(GROUPED, embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2, logits_scaling=2.5, sliding_window=9,
                    needs=5)
 VISION_ROPE = {"rope_type": "default", "rope_theta": 500.0, "mrope_section": [3, 3, 2]}
@@ -427,11 +431,13 @@ MODELS = {
                               sliding_window=9, layer_types=windows(5, 4), mlp_layer_types=["dense"] + ["sparse"] * 4, needs=5,
                               published=EACH, rope_parameters={
         "full_attention": dict(YARN, rope_theta=500.0), "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}})),
-    "kolibri1": ("Kolibri1", dict(EXPERTS, num_hidden_layers=6, head_dim=16, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=24,
-                                  shared_expert_intermediate_size=40, sliding_window=9, needs=5, rope_parameters=dict(YARN, rope_theta=500.0),
-                                  published=dict(EACH, renames=[
-        (".mlp.gate.e_score_correction_bias", ".moe.router.expert_bias"), (".post_self_attn_layernorm.", ".post_attn_norm."),
-        (".post_mlp_layernorm.", ".post_ffn_norm.")]))),
+    # As llama.cpp has it: experts in all layers, and one base.
+    "mellum-sparse": ("Mellum", dict(EXPERTS, num_hidden_layers=4, head_dim=16, num_experts=8, moe_intermediate_size=24, sliding_window=9,
+                                     layer_types=windows(4, 4), needs=5, published=EACH, rope_parameters={
+        "full_attention": dict(YARN, rope_theta=500.0), "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}})),
+    "kolibri1": ("Kolibri1", dict(KOLIBRI, num_hidden_layers=6, rope_parameters=dict(YARN, rope_theta=500.0))),
+    "kolibri1-wide": ("Kolibri1", dict(KOLIBRI, num_hidden_layers=2, shared_expert_intermediate_size=40, norm_topk_prob=True,
+                                       layer_types=windows(2, 2), rope_parameters={"rope_type": "default", "rope_theta": 500.0})),
     "hunyuan_vl": ("HunYuanVLText", dict(GROUPED, num_hidden_layers=3, head_dim=16, needs=5, tie_word_embeddings=False, rope_parameters={
         "rope_type": "dynamic", "alpha": 50.0, "rope_theta": 500.0, "factor": 1.0, "mrope_section": [2, 2, 2, 2]},
         known_as=dict(architectures=["HunYuanVLForConditionalGeneration"]))),

@@ -53,6 +53,7 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   KVANT_ASSIGN(const auto windows, ReadWindowLayers(config, shape.layers, kPattern));
   KVANT_TRY(AddWindowFlags(config, windows, out));
   AddSigmoidGating(0, out);
+  out.writer->AddU32(out.Key("expert_shared_count"), 1);
   KVANT_TRY(AddExpertWeights(config, ExpertWeights::kAsTheyAre, ExpertWeights::kNormalized, out));
   return AddRopeScaling(config, shape, shape.head_dim, out);
 }
