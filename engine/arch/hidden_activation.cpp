@@ -7,6 +7,7 @@ Result<cpu::Activation> ReadHiddenActivation(const Metadata& metadata, cpu::Acti
   KVANT_ASSIGN(const auto name, metadata.file().GetString(metadata.Key(key)));
   if (!name.has_value()) return otherwise;
   if (*name == "relu") return cpu::Activation::kRelu;
+  if (*name == "relu2") return cpu::Activation::kReluSquared;
   if (*name == "gelu") return cpu::Activation::kGeluErf;
   if (*name == "gelu_new" || *name == "gelu_pytorch_tanh") return cpu::Activation::kGeluTanh;
   if (*name == "silu" || *name == "swish") return cpu::Activation::kSilu;

@@ -9,7 +9,8 @@
 
 namespace kvant::arch {
 
-// Reads hidden_act, or another key with such a word: relu, gelu, gelu_new, silu, swish, tanh.
+// Reads hidden_act, or another key with such a word: relu, relu2, gelu, gelu_new, silu, swish,
+// tanh.
 // `otherwise` where the key is absent; kNotSupported, with the key, for another word.
 Result<cpu::Activation> ReadHiddenActivation(const Metadata& metadata, cpu::Activation otherwise,
                                              const char* key = "hidden_act");

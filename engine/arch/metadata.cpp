@@ -100,9 +100,19 @@ Result<std::optional<std::vector<bool>>> Metadata::FlagPerLayer(std::string_view
 }
 
 Result<std::vector<float>> Metadata::NumberPerLayer(std::string_view name, size_t layers) const {
-  const std::string key = Key(name);
+  return FloatsPerLayer(Key(name), layers);
+}
+
+Result<std::vector<float>> Metadata::WholeKeyPerLayer(std::string_view key, size_t layers) const {
+  asked_whole_.emplace(key);
+  return FloatsPerLayer(std::string(key), layers);
+}
+
+Result<std::vector<float>> Metadata::FloatsPerLayer(const std::string& key, size_t layers) const {
   const GgufValue* value = file_.Find(key);
-  if (value == nullptr) return Missing(name);
+  if (value == nullptr) {
+    return MakeError(ErrorCode::kCorrupt, "{}: key {} is missing", file_.path(), key);
+  }
   std::vector<float> numbers(layers);
   if (value->type != GgufType::kArray) {
     KVANT_ASSIGN(const std::optional<float> number, file_.GetF32(key));

@@ -52,6 +52,11 @@ class Metadata {
   // there and its numbers finite.
   Result<std::vector<float>> NumberPerLayer(std::string_view name, size_t layers) const;
 
+  // As NumberPerLayer, by a key that belongs to no architecture.
+  Result<std::vector<float>> WholeKeyPerLayer(std::string_view key, size_t layers) const;
+  // Such keys that were asked for so far.
+  const std::set<std::string, std::less<>>& asked_whole() const { return asked_whole_; }
+
   // Optional and required positive finite numbers.
   Result<float> PositiveOr(std::string_view name, float otherwise) const;
   Result<float> Positive(std::string_view name) const;
@@ -64,10 +69,12 @@ class Metadata {
                                                uint32_t max) const;
   Status CheckRange(std::string_view name, uint32_t value, uint32_t max) const;
   bool HasOnePerLayer(uint64_t count, size_t layers) const;
+  Result<std::vector<float>> FloatsPerLayer(const std::string& key, size_t layers) const;
 
   const formats::GgufFile& file_;
   std::string arch_;
   mutable std::set<std::string, std::less<>> asked_;
+  mutable std::set<std::string, std::less<>> asked_whole_;
 };
 
 }  // namespace kvant::arch

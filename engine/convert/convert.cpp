@@ -10,6 +10,7 @@
 #include "engine/arch/hf/hf_family.h"
 #include "engine/convert/authorship.h"
 #include "engine/convert/ctranslate2/folder.h"
+#include "engine/convert/layer_numbers.h"
 #include "engine/convert/quantization.h"
 #include "engine/convert/search_settings.h"
 #include "engine/convert/special_tokens.h"
@@ -230,6 +231,7 @@ Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::strin
                         .tensors = {}};
   KVANT_ASSIGN(const Vocabularies vocabularies, ReadVocabularies(config, *family, shape));
   KVANT_TRY(AddMetadata(config, *family, shape, vocabularies, parameters));
+  KVANT_TRY(AddLayerNumbers(*family, shape.layers, model, writer));
   KVANT_TRY(AddEmbedding(config, *family, shape, vocabularies.model(), model, parameters));
   if (other) {
     KVANT_TRY(other->CheckTokens(vocabularies.model(), vocabularies.target()));

@@ -49,11 +49,20 @@ std::string ShapeText(std::span<const int64_t> shape) {
 
 // Whether a tensor belongs to a layer behind the others, or to a network of its own for it.
 bool PredictsFurtherTokens(const HfShape& shape, std::string_view name) {
-  if (name.starts_with("mtp.")) return true;
+  if (name.starts_with("mtp.") || name.starts_with("model.mtp.")) return true;
   for (int64_t i = 0; i < shape.prediction_layers; ++i) {
     if (name.starts_with(fmt::format("model.layers.{}.", shape.layers + i))) return true;
   }
   return false;
+}
+
+// Whether a tensor holds a number of a layer, which becomes metadata.
+bool IsLayerNumber(const HfFamily& family, std::string_view name) {
+  return std::ranges::any_of(family.numbers, [name](const arch::HfNumber& number) {
+    const size_t mark = number.hf_name.find("{}");
+    return name.starts_with(number.hf_name.substr(0, mark)) &&
+           name.ends_with(number.hf_name.substr(mark + 2));
+  });
 }
 
 // The class that config.json names; the row's first one where the folder is of another kind.
@@ -224,6 +233,7 @@ Status FolderTensors::CheckAllUsed(const HfShape& shape) const {
   bool activation_scales = false;
   for (const SafetensorsTensor& tensor : model_.tensors()) {
     if (used_.contains(tensor.name) || IsIgnored(tensor.name)) continue;
+    if (IsLayerNumber(family_, tensor.name)) continue;
     if (std::ranges::any_of(family_.left_out, [&](std::string_view beginning) {
           return tensor.name.starts_with(beginning);
         })) {

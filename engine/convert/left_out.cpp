@@ -21,9 +21,9 @@ constexpr std::string_view kIgnoredSuffixes[] = {".rotary_emb.inv_freq",
                                                  ".EncDecAttention.relative_attention_bias.weight"};
 
 constexpr std::string_view kOtherParts[] = {
-    "vision_model.",      "vision_tower.",       "visual.",      "multi_modal_projector.",
-    "audio_tower.",       "embed_vision.",       "embed_audio.", "vision_adapter.",
-    "vision_projection.", "vit_large_projector."};
+    "vision_model.",      "vision_tower.",        "visual.",      "multi_modal_projector.",
+    "audio_tower.",       "embed_vision.",        "embed_audio.", "vision_adapter.",
+    "vision_projection.", "vit_large_projector.", "vit.",         "mlp_AR."};
 
 }  // namespace
 

@@ -31,6 +31,7 @@ import transformers
 import make_seeded_encoder_decoders as pairs
 import make_seeded_encoders as encoders
 import make_seeded_models as decoders
+import older_models
 import remote_code_models
 import text_models
 from compare_with_llama_cpp import tokenizer
@@ -88,6 +89,12 @@ MORE = {
     "qwen2vl-inside": ("Qwen2_5_VLForConditionalGeneration", dict(needs=5, vision_config=dict(
         depth=1, hidden_size=16, intermediate_size=24, num_heads=2, out_hidden_size=64, fullatt_block_indexes=[0]),
         text_config=dict(decoders.of_images(""), hidden_size=64))),
+    "hunyuan_vl-inside": ("HunYuanVLForConditionalGeneration", dict(needs=5, vision_config=dict(
+        hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, out_hidden_size=32, patch_size=4, max_image_size=16),
+        text_config=dict(decoders.MODELS["hunyuan_vl"][1], tie_word_embeddings=True))),
+    "paddleocr-inside": ("PaddleOCRVLForConditionalGeneration", dict(needs=5, vision_config=dict(
+        hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4),
+        text_config=dict(decoders.MODELS["paddleocr"][1], tie_word_embeddings=True))),
     "mistral4-inside": ("Mistral3ForConditionalGeneration", dict(needs=5, vision_config=dict(VISION, model_type="pixtral", head_dim=8), text_config=dict(
         decoders.MODELS["mistral4"][1], model_type="mistral4"))),
     "llama4-inside": ("Llama4ForConditionalGeneration", dict(
@@ -135,7 +142,7 @@ def make(kind, hf_class, settings):
     """A model and what it reads, or None where transformers has no such class."""
     generator = torch.Generator().manual_seed(8)
     if kind == "decoder":
-        if getattr(decoders.find_class(hf_class), "__module__", "") in (remote_code_models.__name__, text_models.__name__):
+        if getattr(decoders.find_class(hf_class), "__module__", "") in (remote_code_models.__name__, text_models.__name__, older_models.__name__):
             return None
         model, aside = decoders.make(hf_class, settings)
         if model is None:

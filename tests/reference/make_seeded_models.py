@@ -8,7 +8,7 @@ Value i of a tensor is mean + spread * u, where u in (-1, 1) comes from the top 
 the FNV-1a hash of the tensor's name. tests/engine/arch/seeded_model.h makes the same numbers, so the weights need not be stored.
 
 Usage: make_seeded_models.py [NAME_BEGINNING]
-The pinned packages are transformers 4.57.1, 5.23.0 for models that need version 5 (those that say so are left alone otherwise), and torch 2.6.0.
+The pinned packages are transformers 4.57.1, 5.23.0 and 5.24.0 for models that need version 5 (those that say so are left alone otherwise), and torch 2.6.0.
 """
 import copy
 import json
@@ -19,6 +19,7 @@ import numpy as np
 import torch
 import transformers
 
+import older_models
 import remote_code_models
 import text_models
 
@@ -123,6 +124,20 @@ STEP_PUBLISHED = dict(STEP, num_hidden_layers=3, layer_types=STEP_LAYERS, rope_p
     partial_rotary_factors=[0.5, 1.0, 1.0, 1.0], moe_layers_enum="1,2", moe_num_experts=8, moe_top_k=3, moe_intermediate_size=24,
     share_expert_dim=40, moe_router_scaling_factor=1.5, norm_expert_weight=True, swiglu_limits=[0.0, 0.0, 0.7, 0.0],
     swiglu_limits_shared=[0.0, 0.6, 0.0, 0.0], tie_word_embeddings=False))
+EXAONE = {"architectures": ["ExaoneForCausalLM"], "model_type": "exaone", "num_layers": 3, "activation_function": "silu",
+          "layer_norm_epsilon": 1e-5, "rope_theta": 500.0, "rope_scaling": LLAMA3, "head_dim": 16, "tie_word_embeddings": False}
+GPT = dict(IDS, n_embd=32, n_layer=3, n_head=4, n_positions=128, layer_norm_epsilon=1e-4)
+# A sliding window of so many positions in front of the query's own.
+MIMO = dict(EXPERTS, num_hidden_layers=4, head_dim=24, v_head_dim=16, n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=24,
+            attention_value_scale=0.6, sliding_window=9, needs=5, rope_parameters={
+                "full_attention": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.334},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.334}})
+KOLIBRI = dict(EXPERTS, head_dim=16, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, shared_expert_intermediate_size=24,
+               sliding_window=9, needs=5, published=dict(EACH, renames=[
+                   (".mlp.gate.e_score_correction_bias", ".moe.router.expert_bias"), (".post_self_attn_layernorm.", ".post_attn_norm."),
+                   (".post_mlp_layernorm.", ".post_ffn_norm.")]))
+GRANITE_SWA = dict(GROUPED, embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2, logits_scaling=2.5, sliding_window=9,
+                   needs=5)
 VISION_ROPE = {"rope_type": "default", "rope_theta": 500.0, "mrope_section": [3, 3, 2]}
 
 
@@ -378,6 +393,73 @@ MODELS = {
                                   rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5},
                                                    "sliding_attention": {"rope_type": "default", "rope_theta": 100.0,
                                                                          "partial_rotary_factor": 1.0}})),
+    # Classes of version 5 that are Llama's under another name; the type "dynamic" changes nothing up to the context.
+    "internlm3": ("Llama", dict(GROUPED, num_hidden_layers=2, head_dim=16, rope_theta=500.0, attention_bias=True, mlp_bias=True, written=dict(
+        GROUPED, architectures=["InternLM3ForCausalLM"], model_type="internlm3", num_hidden_layers=2, head_dim=16, rope_theta=500.0,
+        rms_norm_eps=1e-6, hidden_act="silu", qkv_bias=True, bias=True, rope_scaling={"rope_type": "dynamic", "factor": 6.0},
+        tie_word_embeddings=False))),
+    "iquestcoder": ("Llama", dict(GROUPED, num_hidden_layers=2, head_dim=16, rope_theta=500.0, written=dict(
+        GROUPED, architectures=["IQuestCoderForCausalLM"], model_type="iquestcoder", num_hidden_layers=2, head_dim=16, rope_theta=500.0,
+        rms_norm_eps=1e-6, hidden_act="silu", clip_qkv=None, use_sliding_window=False, sliding_window=64, tie_word_embeddings=False))),
+    "jais2": ("Jais2", dict(GROUPED, num_hidden_layers=3, head_dim=16, needs=5, rope_parameters=dict(YARN, rope_theta=500.0))),
+    "orion": ("Orion", dict(GROUPED, num_hidden_layers=3, hidden_act="silu", rms_norm_eps=1e-4, tie_word_embeddings=False, rope_theta=500.0,
+                            max_sequence_length=128)),
+    "xverse": ("Xverse", dict(GROUPED, num_hidden_layers=3, hidden_act="silu", rms_norm_eps=1e-5, tie_word_embeddings=False,
+                              rope_theta=500.0)),
+    "exaone": ("Llama", dict(GROUPED, num_hidden_layers=3, rope_theta=500.0, rope_scaling=LLAMA3, head_dim=16, rms_norm_eps=1e-5,
+                             written=dict(GROUPED, **EXAONE), published=dict(EACH, renames=[
+        ("model.embed_tokens.", "transformer.wte."), ("model.layers.", "transformer.h."), ("model.norm.", "transformer.ln_f."),
+        (".self_attn.o_proj.", ".attn.attention.out_proj."), (".self_attn.", ".attn.attention."), (".input_layernorm.", ".ln_1."),
+        (".post_attention_layernorm.", ".ln_2."), (".gate_proj.", ".c_fc_0."), (".up_proj.", ".c_fc_1."), (".down_proj.", ".c_proj.")]))),
+    "qwen": ("QWenLMHeadModel", dict(SMALL, num_hidden_layers=3, intermediate_size=96, kv_channels=8, layer_norm_epsilon=1e-5,
+                                     rotary_emb_base=500.0, seq_length=128, scale_attn_weights=True, tie_word_embeddings=False,
+                                     use_dynamic_ntk=True, use_logn_attn=True)),
+    "codeshell": ("CodeShell", dict(GPT, hidden_size=32, num_query_groups=2, group_query_attention=True, position_embedding_type="rope",
+                                    activation_function="gelu_pytorch_tanh", tie_word_embeddings=False, rope_scaling=None)),
+    # Slopes of six heads.
+    "refact": ("GPTRefact", dict(GPT, n_embd=48, n_head=6, n_layer=2, multi_query=True, tie_word_embeddings=False)),
+    "starcoder": ("GPTBigCode", dict(GPT, n_inner=None)),
+    "starcoder-heads": ("GPTBigCode", dict(GPT, n_layer=2, multi_query=False, n_inner=48)),
+    "gptj": ("GPTJ", dict(GPT, n_embd=64, rotary_dim=8, tie_word_embeddings=False, context=128)),
+    "bailingmoe": ("BailingMoe", dict(EXPERTS, hidden_act="silu", rms_norm_eps=1e-5, tie_word_embeddings=False, head_dim=16, num_experts=8,
+                                      num_experts_per_tok=3, moe_intermediate_size=24, num_shared_experts=2, first_k_dense_replace=1,
+                                      norm_topk_prob=True, rope_theta=500.0)),
+    "bailingmoe-sum": ("BailingMoe", dict(EXPERTS, num_hidden_layers=2, hidden_act="silu", rms_norm_eps=1e-5, tie_word_embeddings=False,
+                                          head_dim=8, num_experts=8, moe_intermediate_size=24, num_shared_experts=1,
+                                          first_k_dense_replace=0, norm_topk_prob=False, rope_theta=500.0)),
+    "mellum": ("Mellum", dict(EXPERTS, num_hidden_layers=5, head_dim=16, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=24,
+                              sliding_window=9, layer_types=windows(5, 4), mlp_layer_types=["dense"] + ["sparse"] * 4, needs=5,
+                              published=EACH, rope_parameters={
+        "full_attention": dict(YARN, rope_theta=500.0), "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}})),
+    # As llama.cpp has it: experts in all layers, and one base.
+    "mellum-sparse": ("Mellum", dict(EXPERTS, num_hidden_layers=4, head_dim=16, num_experts=8, moe_intermediate_size=24, sliding_window=9,
+                                     layer_types=windows(4, 4), needs=5, published=EACH, rope_parameters={
+        "full_attention": dict(YARN, rope_theta=500.0), "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}})),
+    "kolibri1": ("Kolibri1", dict(KOLIBRI, num_hidden_layers=6, rope_parameters=dict(YARN, rope_theta=500.0))),
+    "kolibri1-wide": ("Kolibri1", dict(KOLIBRI, num_hidden_layers=2, shared_expert_intermediate_size=40, norm_topk_prob=True,
+                                       layer_types=windows(2, 2), rope_parameters={"rope_type": "default", "rope_theta": 500.0})),
+    "hunyuan_vl": ("HunYuanVLText", dict(GROUPED, num_hidden_layers=3, head_dim=16, needs=5, tie_word_embeddings=False, rope_parameters={
+        "rope_type": "dynamic", "alpha": 50.0, "rope_theta": 500.0, "factor": 1.0, "mrope_section": [2, 2, 2, 2]},
+        known_as=dict(architectures=["HunYuanVLForConditionalGeneration"]))),
+    "paddleocr": ("PaddleOCRText", dict(GROUPED, num_hidden_layers=3, head_dim=16, needs=5, tie_word_embeddings=False, rope_parameters=dict(
+        VISION_ROPE), known_as=dict(architectures=["PaddleOCRVLForConditionalGeneration"]))),
+    "granite_swa": ("GraniteSWA", dict(GRANITE_SWA, num_hidden_layers=6, rope_parameters={"rope_type": "default", "rope_theta": 500.0},
+                                       layer_rope_theta=[0, 500.0, 500.0, 500.0, 0, 500.0])),
+    "granite_swa-moe": ("GraniteMoeSWA", dict(GRANITE_SWA, num_hidden_layers=4, intermediate_size=24, num_local_experts=8,
+                                              num_experts_per_tok=3, shared_intermediate_size=40, layer_types=windows(4, 3), rope_parameters={
+        "rope_type": "default", "rope_theta": 500.0})),
+    "mimo2": ("MiMoV2Flash", dict(MIMO, layer_types=["full_attention"] + ["sliding_attention"] * 2 + ["full_attention"], published=EACH)),
+    "mimo2-published": ("MiMoV2Flash", dict(MIMO, num_hidden_layers=3, sliding_window=10, layer_types=["full_attention"] + [
+        "sliding_attention"] * 2, published=dict(EACH, renames=[(".self_attn.sinks", ".self_attn.attention_sink_bias")]), written=dict(
+        EXPERTS, architectures=["MiMoV2FlashForCausalLM"], head_dim=24, v_head_dim=16, swa_head_dim=24, swa_v_head_dim=16,
+        swa_num_attention_heads=4, swa_num_key_value_heads=4, hidden_act="silu", layernorm_epsilon=1e-5, hybrid_layer_pattern=[0, 1, 1],
+        moe_layer_freq=[0, 1, 1], n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, n_group=1, topk_group=1,
+        norm_topk_prob=True, topk_method="noaux_tc", scoring_func="sigmoid", rope_theta=500.0, swa_rope_theta=100.0,
+        partial_rotary_factor=0.334, sliding_window=9, sliding_window_size=9, attention_value_scale=0.6, routed_scaling_factor=None,
+        tie_word_embeddings=False))),
+    "apertus": ("Apertus", dict(GROUPED, num_hidden_layers=3, rope_theta=500.0, rope_scaling=LLAMA3)),
+    "bitnet": ("BitNet", dict(GROUPED, num_hidden_layers=3, rope_theta=500.0, hidden_act="relu2")),
+    "bitnet-silu": ("BitNet", dict(SMALL, num_key_value_heads=4, num_hidden_layers=2, hidden_act="silu", tie_word_embeddings=True)),
     "hunyuan-moe": ("HunYuanMoEV1", dict(EXPERTS, intermediate_size=24, head_dim=16, num_experts=8, moe_topk=[2, 2, 2],
                                          rope_scaling={"type": "dynamic", "alpha": 50.0, "factor": 1.0})),
     "deepseek": ("Deepseek", dict(EXPERTS, tie_word_embeddings=False, rms_norm_eps=1e-6, rope_theta=500.0, hidden_act="silu",
@@ -445,6 +527,8 @@ def tensor_row(name, parameter, plus_one, gate_spread=2.0):
         mean, spread = 1.0, 2.0
     elif name.endswith("time_decay"):
         mean, spread = -1.0, 1.5
+    elif name.endswith(("alpha_p", "alpha_n")):
+        mean = 0.8
     elif name.endswith("r_k") or len(shape) == 3 and shape[:2] == [1, 1]:
         mean, spread = 0.4, 0.4
     elif name.endswith("bias"):
@@ -505,9 +589,9 @@ ASIDE = dict(context=128, tokens=TOKENS, plus_one=False, gate_spread=2.0, known_
 
 
 def find_class(hf_class):
-    """The class of a row of MODELS; None where neither transformers nor remote_code_models.py has it."""
+    """The class of a row of MODELS; None where neither transformers nor one of the files of definitions has it."""
     for name in (hf_class + "ForCausalLM", hf_class + "Model", hf_class):
-        for module in (remote_code_models, text_models, transformers):
+        for module in (remote_code_models, text_models, older_models, transformers):
             if hasattr(module, name):
                 return getattr(module, name)
     return None

@@ -22,6 +22,12 @@ try:
 except ImportError:
     Qwen3VLTextModel = None
 
+try:
+    from transformers.models.hunyuan_vl.modeling_hunyuan_vl import HunYuanVLTextConfig, HunYuanVLTextModel
+    from transformers.models.paddleocr_vl.modeling_paddleocr_vl import PaddleOCRTextConfig, PaddleOCRTextModel
+except ImportError:
+    PaddleOCRTextModel = None
+
 
 class PlainConfig:
     """Settings as they are."""
@@ -79,6 +85,10 @@ if Qwen3VLTextModel is not None:
     Qwen3VLForCausalLM = text_of_images(Qwen3VLTextConfig, Qwen3VLTextModel)
     Qwen3VLMoeForCausalLM = text_of_images(Qwen3VLMoeTextConfig, Qwen3VLMoeTextModel)
     Qwen2_5_VLForCausalLM = text_of_images(Qwen2_5_VLTextConfig, Qwen2_5_VLTextModel)
+
+if PaddleOCRTextModel is not None:
+    HunYuanVLTextForCausalLM = text_of_images(HunYuanVLTextConfig, HunYuanVLTextModel)
+    PaddleOCRTextForCausalLM = text_of_images(PaddleOCRTextConfig, PaddleOCRTextModel)
 
 
 def seen(positions, window):

@@ -4,6 +4,7 @@
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
+#include "engine/arch/families/shared_graphs.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"
 #include "engine/arch/hf/hf_tensors.h"
@@ -11,10 +12,6 @@
 #include "engine/arch/read_ropes.h"
 
 namespace kvant::arch::ernie4_5 {
-namespace {
-
-constexpr std::string_view kName = "ernie4_5";
-constexpr double kRopeBase = 500000.0;
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata));
@@ -25,6 +22,11 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   FillLayers(stack, {}, attentions, ffns);
   return model;
 }
+
+namespace {
+
+constexpr std::string_view kName = "ernie4_5";
+constexpr double kRopeBase = 500000.0;
 
 constexpr std::string_view kClasses[] = {"Ernie4_5ForCausalLM"};
 

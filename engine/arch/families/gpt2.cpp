@@ -3,14 +3,12 @@
 #include "base/result.h"
 #include "cpu/kernels/activation.h"
 #include "engine/arch/decoder.h"
+#include "engine/arch/families/shared_graphs.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"
 #include "engine/arch/hf/hf_tensors.h"
 
 namespace kvant::arch::gpt2 {
-namespace {
-
-constexpr std::string_view kName = "gpt2";
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata, NormKind::kLayer));
@@ -21,6 +19,10 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   FillLayers(stack, {}, attentions, ffns);
   return model;
 }
+
+namespace {
+
+constexpr std::string_view kName = "gpt2";
 
 constexpr std::string_view kClasses[] = {"GPT2LMHeadModel"};
 constexpr std::string_view kGeluTanhNames[] = {"gelu_new", "gelu_pytorch_tanh", "gelu_fast"};

@@ -4,6 +4,7 @@
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
+#include "engine/arch/families/shared_graphs.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"
 #include "engine/arch/hf/hf_tensors.h"
@@ -12,9 +13,6 @@
 #include "engine/graph/attention/attention_nodes.h"
 
 namespace kvant::arch::hunyuan_dense {
-namespace {
-
-constexpr std::string_view kName = "hunyuan-dense";
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata));
@@ -29,6 +27,10 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   FillLayers(stack, {}, attentions, ffns);
   return model;
 }
+
+namespace {
+
+constexpr std::string_view kName = "hunyuan-dense";
 
 constexpr std::string_view kClasses[] = {"HunYuanDenseV1ForCausalLM"};
 

@@ -1,7 +1,6 @@
 // InternLM 2 and 2.5: the Llama layer under other names; folders keep the query heads of a kv head
 // with its key and its value in one matrix. The model rotates pairs of half-heads, so the
 // conversion interleaves the rows of q and k.
-#include "base/log.h"
 #include "base/result.h"
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/rope.h"
@@ -70,16 +69,8 @@ constexpr auto kTensors = std::array{
              Extent::kFfn),
 };
 
-// The type "dynamic" changes nothing up to the context that the model was trained for.
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
-  KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
-  if (scaling && scaling->type == "dynamic") {
-    Log(LogLevel::kWarning,
-        fmt::format("{}: \"dynamic\" counts beyond {} positions only and is left out",
-                    scaling->settings.Where("rope_type"), shape.context));
-    return {};
-  }
-  return AddRopeScaling(config, shape, shape.head_dim, out);
+  return AddScalingUpToContext(config, shape, shape.head_dim, out);
 }
 
 constexpr HfFamily kHf[] = {{

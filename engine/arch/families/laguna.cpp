@@ -87,7 +87,7 @@ Status AddWindows(const JsonObject& config, const HfShape& shape, Parameters& ou
   KVANT_ASSIGN(const auto windows, ReadWindowLayers(config, shape.layers, 1));
   if (std::ranges::none_of(windows, [](bool window) { return window; })) return {};
   KVANT_TRY(AddWindowFlags(config, windows, out));
-  return AddWindowRope(config, shape, kWindowBase, out);
+  return AddWindowRope(config, shape, {.base = kWindowBase}, out);
 }
 
 Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {

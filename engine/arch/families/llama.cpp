@@ -39,6 +39,16 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
+// InternLM 3 and IQuest-Coder, whose classes have settings that Llama's has not.
+constexpr std::string_view kLikeClasses[] = {"InternLM3ForCausalLM", "IQuestCoderForCausalLM"};
+
+Status AddLikeParameters(const JsonObject& config, const HfShape& shape, Parameters& out) {
+  KVANT_TRY(RefuseNumber(config, "clip_qkv"));
+  KVANT_TRY(RefuseTrue(config, "use_sliding_window"));
+  out.writer->AddU32(out.Key("rope.dimension_count"), static_cast<uint32_t>(shape.head_dim));
+  return AddScalingUpToContext(config, shape, shape.head_dim, out);
+}
+
 constexpr std::string_view kExpertClasses[] = {"MixtralForCausalLM"};
 
 constexpr std::array<HfTensor, 4> kMixtralExperts = {
@@ -110,6 +120,13 @@ constexpr HfFamily kHf[] = {InnerRow(kInnerClasses, AddInner),
                                 .activation = kSiluActivation,
                                 .tensors = kTensors,
                                 .add_parameters = AddParameters,
+                            },
+                            {
+                                .classes = kLikeClasses,
+                                .arch = kName,
+                                .activation = kSiluActivation,
+                                .tensors = kTensors,
+                                .add_parameters = AddLikeParameters,
                             },
                             {
                                 .classes = kExpertClasses,

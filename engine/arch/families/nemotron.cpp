@@ -5,6 +5,7 @@
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
+#include "engine/arch/families/shared_graphs.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"
 #include "engine/arch/hf/hf_tensors.h"
@@ -12,9 +13,6 @@
 #include "engine/arch/read_ropes.h"
 
 namespace kvant::arch::nemotron {
-namespace {
-
-constexpr std::string_view kName = "nemotron";
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata, NormKind::kLayer));
@@ -25,6 +23,10 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   FillLayers(stack, {}, attentions, ffns);
   return model;
 }
+
+namespace {
+
+constexpr std::string_view kName = "nemotron";
 
 constexpr std::string_view kClasses[] = {"NemotronForCausalLM"};
 constexpr std::string_view kActivations[] = {"relu2"};

@@ -23,4 +23,24 @@ namespace dots1 {
 Result<ModelSpec> Read(const Metadata& metadata);
 }  // namespace dots1
 
+namespace nemotron {
+Result<ModelSpec> Read(const Metadata& metadata);
+}  // namespace nemotron
+
+namespace starcoder2 {
+Result<ModelSpec> Read(const Metadata& metadata);
+}  // namespace starcoder2
+
+namespace gpt2 {
+Result<ModelSpec> Read(const Metadata& metadata);
+}  // namespace gpt2
+
+namespace ernie4_5 {
+Result<ModelSpec> Read(const Metadata& metadata);
+}  // namespace ernie4_5
+
+namespace hunyuan_dense {
+Result<ModelSpec> Read(const Metadata& metadata);
+}  // namespace hunyuan_dense
+
 }  // namespace kvant::arch

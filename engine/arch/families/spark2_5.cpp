@@ -55,7 +55,7 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   KVANT_ASSIGN(const auto windows, ReadWindowLayers(config, shape.layers, kPattern));
   KVANT_TRY(AddWindowFlags(config, windows, out));
   KVANT_TRY(AddPartialRotation(config, shape, out));
-  KVANT_TRY(AddWindowRope(config, shape, kUsualRopeBase, out));
+  KVANT_TRY(AddWindowRope(config, shape, {.base = kUsualRopeBase}, out));
   return RefuseRopeScaling(config);
 }
 

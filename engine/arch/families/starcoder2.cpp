@@ -3,6 +3,7 @@
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
+#include "engine/arch/families/shared_graphs.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"
 #include "engine/arch/hf/hf_tensors.h"
@@ -10,9 +11,6 @@
 #include "engine/arch/read_ropes.h"
 
 namespace kvant::arch::starcoder2 {
-namespace {
-
-constexpr std::string_view kName = "starcoder2";
 
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata, NormKind::kLayer));
@@ -23,6 +21,10 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   FillLayers(stack, {}, attentions, ffns);
   return model;
 }
+
+namespace {
+
+constexpr std::string_view kName = "starcoder2";
 
 constexpr std::string_view kClasses[] = {"Starcoder2ForCausalLM"};
 constexpr std::string_view kGeluTanhNames[] = {"gelu_new", "gelu_pytorch_tanh", "gelu_fast"};

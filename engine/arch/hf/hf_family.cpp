@@ -308,14 +308,17 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kSourceVocab: return shape.source_vocab;
     case Extent::kFfn: return shape.ffn;
     case Extent::kTwoFfn: return 2 * shape.ffn;
+    case Extent::kHalfFfn: return shape.ffn / 2;
     case Extent::kQRows: return shape.q_rows();
     case Extent::kKvRows: return shape.kv_heads * shape.head_dim;
+    case Extent::kValueRows: return shape.kv_heads * shape.v_dim;
     case Extent::kHeadDim: return shape.head_dim;
     case Extent::kQkvRows: return shape.q_rows() + 2 * shape.kv_heads * shape.head_dim;
     case Extent::kExperts: return shape.experts;
     case Extent::kExpertFfn: return shape.expert_ffn;
     case Extent::kTwoExpertFfn: return 2 * shape.expert_ffn;
     case Extent::kSharedFfn: return shape.shared_ffn;
+    case Extent::kTwoSharedFfn: return 2 * shape.shared_ffn;
     case Extent::kHeads: return shape.heads;
     case Extent::kKvHeads: return shape.kv_heads;
     case Extent::kContext: return shape.context;

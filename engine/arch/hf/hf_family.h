@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -88,6 +89,14 @@ struct RowFactor {
   bool operator==(const RowFactor&) const = default;
 };
 
+// A number of each layer: a tensor of one value in the folder, an array of metadata in the GGUF
+// file, under a key without the architecture. Nothing: the tensor must be there.
+struct HfNumber {
+  std::string_view hf_name;  // "{}" stands for the number of the layer
+  std::string_view key;
+  std::optional<float> otherwise = {};
+};
+
 // Whether the weights of a model's output are those of its embedding.
 enum class HfOutputIs : uint8_t { kEmbedding, kOwn };
 
@@ -163,6 +172,7 @@ struct HfFamily {
   // Whether ids of the pieces in SentencePiece's file are in fairseq's order, though there are no
   // languages.
   bool fairseq_ids = false;
+  std::span<const HfNumber> numbers = {};
 };
 
 inline constexpr std::string_view kSiluNames[] = {"silu", "swish"};

@@ -298,16 +298,17 @@ Status AddDeltaSizes(const JsonObject& config, const HfShape& shape, Parameters&
 
 }  // namespace
 
-Status AddRopeSections(const RopeSettings& rope, std::vector<int32_t> sections, Parameters& out) {
-  constexpr size_t kSections = 3;
-  sections.resize(kSections + 1);
-  KVANT_ASSIGN(const auto given, rope.Numbers("mrope_section"));
-  if (given && given->size() != kSections) {
-    return rope.Wrong("mrope_section", fmt::format("{} numbers", kSections));
+Status AddRopeSections(const RopeSettings& rope, std::vector<int32_t> sections, Parameters& out,
+                       std::string_view name) {
+  constexpr size_t kSections = 4;
+  sections.resize(kSections);
+  KVANT_ASSIGN(const auto given, rope.Numbers(name));
+  if (given && given->size() != kSections - 1 && given->size() != kSections) {
+    return rope.Wrong(name, fmt::format("{} or {} numbers", kSections - 1, kSections));
   }
-  for (size_t i = 0; given && i < kSections; ++i) {
+  for (size_t i = 0; given && i < given->size(); ++i) {
     if (!((*given)[i] >= 0 && (*given)[i] <= static_cast<float>(kHeadDimMax))) {
-      return rope.Wrong("mrope_section", fmt::format("numbers from 0 to {}", kHeadDimMax));
+      return rope.Wrong(name, fmt::format("numbers from 0 to {}", kHeadDimMax));
     }
     sections[i] = static_cast<int32_t>((*given)[i]);
   }

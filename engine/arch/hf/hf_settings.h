@@ -93,9 +93,10 @@ Status ReadDeltaLayers(const JsonObject& config, HfShape& shape);
 Status AddDeltaParameters(const JsonObject& config, const HfShape& shape, Parameters& out);
 inline constexpr double kDeltaRopeShare = 0.25;  // HfFamily::rope_share of these classes
 // Writes the sections of pairs that are turned by the time and by the place in an image, which are
-// one and the same in texts; readers of other engines need them. `sections`: of a class without
-// "mrope_section".
-Status AddRopeSections(const RopeSettings& rope, std::vector<int32_t> sections, Parameters& out);
+// one and the same in texts; readers of other engines need them. There are three or four.
+// `sections`: of a class without the setting `name`.
+Status AddRopeSections(const RopeSettings& rope, std::vector<int32_t> sections, Parameters& out,
+                       std::string_view name = "mrope_section");
 // Writes also these sections.
 Status AddSectionedDelta(const JsonObject& config, const HfShape& shape, Parameters& out);
 

@@ -14,8 +14,10 @@ enum class Extent : uint8_t {
   kVocab,
   kFfn,
   kTwoFfn,  // gate, then up
-  kQRows,   // heads * head_dim
-  kKvRows,  // kv_heads * head_dim
+  kHalfFfn,
+  kQRows,      // heads * head_dim
+  kKvRows,     // kv_heads * head_dim
+  kValueRows,  // kv_heads * v_dim
   kHeadDim,
   kQkvRows,  // q, then k, then v
   kOne,
@@ -23,8 +25,9 @@ enum class Extent : uint8_t {
   kExpertFfn,
   kTwoExpertFfn,  // gate, then up
   kSharedFfn,
-  kHeads,    // rows of a matrix with one for each query head
-  kKvHeads,  // rows of a matrix with one for each kv head
+  kTwoSharedFfn,  // gate, then up
+  kHeads,         // rows of a matrix with one for each query head
+  kKvHeads,       // rows of a matrix with one for each kv head
   kContext,
   // Latent attention:
   kQRank,

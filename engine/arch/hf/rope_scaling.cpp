@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/log.h"
 #include "base/result.h"
 #include "engine/limits.h"
 
@@ -68,13 +69,14 @@ Result<int64_t> RotatedDimensions(const RopeSettings& settings, const HfShape& s
 
 }  // namespace
 
-Status AddWindowRope(const JsonObject& config, const HfShape& shape, double base_otherwise,
-                     Parameters& out) {
-  KVANT_ASSIGN(const RopeSettings settings, RopeSettings::Read(config, {.type = kWindowLayers}));
+Status AddWindowRope(const JsonObject& config, const HfShape& shape,
+                     const WindowRopeDefaults& otherwise, Parameters& out) {
+  KVANT_ASSIGN(const RopeSettings settings,
+               RopeSettings::Read(config, {.type = kWindowLayers, .base_key = otherwise.base_key}));
   KVANT_ASSIGN(const auto type, settings.Type());
   if (type) return settings.UnsupportedType("default");
-  KVANT_ASSIGN(const double base, settings.PositiveOr("rope_theta", base_otherwise));
-  KVANT_ASSIGN(const int64_t n_rot, RotatedDimensions(settings, shape, 1));
+  KVANT_ASSIGN(const double base, settings.PositiveOr("rope_theta", otherwise.base));
+  KVANT_ASSIGN(const int64_t n_rot, RotatedDimensions(settings, shape, otherwise.share));
   out.writer->AddF32(out.Key("rope.freq_base_swa"), static_cast<float>(base));
   out.writer->AddU32(out.Key("rope.dimension_count_swa"), static_cast<uint32_t>(n_rot));
   return {};
@@ -188,6 +190,16 @@ Status AddRopeScaling(const JsonObject& config, const HfShape& shape, int64_t n_
   return {};
 }
 
+Status AddScalingUpToContext(const JsonObject& config, const HfShape& shape, int64_t n_rot,
+                             Parameters& out) {
+  KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
+  if (!scaling || scaling->type != "dynamic") return AddRopeScaling(config, shape, n_rot, out);
+  Log(LogLevel::kWarning,
+      fmt::format("{}: \"dynamic\" counts beyond {} positions only and is left out",
+                  scaling->settings.Where("rope_type"), shape.context));
+  return {};
+}
+
 namespace {
 
 // The factor on cosine and sine that goes with the longer context. Source: LongRoPE
@@ -246,19 +258,23 @@ Status AddLongRope(const JsonObject& config, const HfShape& shape, int64_t n_rot
   return AddFactors(settings, "short_factor", "rope_factors_short.weight", n_rot, out);
 }
 
+float BaseWithAlpha(double base, double alpha, int64_t dims) {
+  const auto count = static_cast<double>(dims);
+  return static_cast<float>(base * std::pow(alpha, count / (count - 2.0)));
+}
+
 Status AddBaseWithAlpha(const JsonObject& config, const HfShape& shape, Parameters& out) {
   KVANT_ASSIGN(const float given, ReadRopeBase(config, kUsualRopeBase));
-  double base = static_cast<double>(given);
+  float base = given;
   KVANT_ASSIGN(const auto scaling, ReadRopeScaling(config));
   if (scaling) {
     if (scaling->type != "dynamic")
       return scaling->settings.UnsupportedType("default, dynamic with alpha");
     KVANT_ASSIGN(const auto alpha, scaling->settings.Number("alpha"));
     if (!alpha || !(*alpha > 0)) return scaling->settings.Wrong("alpha", "a positive number");
-    const auto dims = static_cast<double>(shape.head_dim);
-    base *= std::pow(*alpha, dims / (dims - 2.0));
+    base = BaseWithAlpha(given, *alpha, shape.head_dim);
   }
-  out.writer->AddF32(out.Key("rope.freq_base"), static_cast<float>(base));
+  out.writer->AddF32(out.Key("rope.freq_base"), base);
   return {};
 }
 

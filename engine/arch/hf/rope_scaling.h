@@ -33,8 +33,13 @@ Result<float> ReadWindowRopeBase(const JsonObject& config, std::string_view base
 // Writes rope.freq_base_swa and rope.dimension_count_swa for classes whose layers with a window
 // have a rope with a base and a share of its own. kNotSupported where these layers stretch
 // positions.
-Status AddWindowRope(const JsonObject& config, const HfShape& shape, double base_otherwise,
-                     Parameters& out);
+struct WindowRopeDefaults {
+  double base = 0;
+  std::string_view base_key = "rope_theta";  // of the base at the top
+  double share = 1;
+};
+Status AddWindowRope(const JsonObject& config, const HfShape& shape,
+                     const WindowRopeDefaults& otherwise, Parameters& out);
 
 // Writes rope.dimension_count for a class that rotates a share of each head (HfFamily::rope_share),
 // and returns the number.
@@ -67,6 +72,11 @@ struct YarnForm {
 Status AddRopeScaling(const JsonObject& config, const HfShape& shape, int64_t n_rot,
                       Parameters& out, const YarnForm& form = {});
 
+// As AddRopeScaling for classes that know the type "dynamic", too. It changes nothing up to the
+// context that the model was trained for, and is left out with a warning.
+Status AddScalingUpToContext(const JsonObject& config, const HfShape& shape, int64_t n_rot,
+                             Parameters& out);
+
 // Writes the original context and what the type "longrope" needs: two lists of factors, by which
 // frequencies are divided up to that context and beyond it. A class that knows no other type calls
 // it whether it is there or not. kCorrupt for a "factor" that is not the context over the original
@@ -84,6 +94,7 @@ double YarnAmplitude(double factor, double multiplier);
 // base alpha^(d / (d - 2)) times larger: the slowest of the d / 2 pairs rotates alpha times slower.
 // Source: the definition of Hunyuan in transformers.
 inline constexpr std::string_view kAlphaNames[] = {"alpha"};
+float BaseWithAlpha(double base, double alpha, int64_t dims);
 Status AddBaseWithAlpha(const JsonObject& config, const HfShape& shape, Parameters& out);
 
 // The divisors of the frequencies base^(-2i / head_dim) that Llama 3.1 uses: 1 for wavelengths up

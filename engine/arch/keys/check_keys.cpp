@@ -73,7 +73,8 @@ Status CheckIgnored(const Metadata& metadata, std::span<const std::string> ignor
   for (const std::string& given : ignored) {
     const std::string_view name = CheckedName(metadata, given);
     const std::string_view asked = name.empty() ? std::string_view(given) : name;
-    if (!metadata.asked().contains(asked) || !metadata.Has(asked)) continue;
+    const bool whole = metadata.asked_whole().contains(given);
+    if (!whole && (!metadata.asked().contains(asked) || !metadata.Has(asked))) continue;
     return MakeError(ErrorCode::kInvalid,
                      "{}: --ignore-keys {}: expected a key that is not read, found one that is",
                      metadata.file().path(), given);
@@ -125,7 +126,9 @@ Status CheckUnreadKeys(const Metadata& metadata, const ModelSpec& spec,
   const auto asked = metadata.asked();  // conditions ask for further keys
   for (const auto& [key, value] : metadata.file().metadata()) {
     const std::string_view name = CheckedName(metadata, key);
-    if (name.empty() || (name != key && asked.contains(name))) continue;
+    const bool whole = name == key;
+    const auto& read = whole ? metadata.asked_whole() : asked;
+    if (name.empty() || read.contains(name)) continue;
     const auto is_ignored = [&, key = key](const std::string& given) {
       return Names(given, name, key);
     };

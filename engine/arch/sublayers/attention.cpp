@@ -228,6 +228,15 @@ Result<graph::DistanceTable> ReadDistances(const Attention& attention, SublayerB
   return table;
 }
 
+// Norms the result of all heads in place.
+Status AddResultNorm(const Norm& norm, const Activations& result, SublayerBuilder& builder) {
+  graph::PlanBuilder& plan = builder.plan();
+  KVANT_ASSIGN(graph::Norm read, ReadNorm(plan, norm, builder.Name(""), result.cols));
+  plan.Add(RowSpace::kPass, graph::MakeNorm(plan.kernels(), builder.Name("attn_sub_norm"),
+                                            std::move(read), result.floats, result));
+  return {};
+}
+
 }  // namespace
 
 int64_t DistanceBucket(const DistanceBuckets& buckets, MaskKind mask, int64_t distance) {
@@ -293,10 +302,11 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
   }
   // The attention quantizes its result itself where a kv head has whole blocks of values.
   const bool has_gates = gated || gate.has_value();
+  const bool changes_result = has_gates || result_norm.has_value();
   const bool quantize_after =
-      !has_gates && result.int8 != graph::kNoValue && !graph::QuantizesAttention(shape);
+      !changes_result && result.int8 != graph::kNoValue && !graph::QuantizesAttention(shape);
   Activations written = result;
-  if (quantize_after || has_gates) written.int8 = graph::kNoValue;
+  if (quantize_after || changes_result) written.int8 = graph::kNoValue;
   plan.Add(RowSpace::kPass,
            graph::MakeAttention(plan.kernels(), cache_id, shape, scale, stored.input, written));
   if (quantize_after) {
@@ -309,6 +319,7 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
     plan.Add(RowSpace::kPass,
              graph::MakeResultGate(plan.kernels(), attended + ".gated", of, result.floats, result));
   }
+  if (result_norm.has_value()) KVANT_TRY(AddResultNorm(*result_norm, result, builder));
   return builder.AddToStream(output, std::move(out_operands), result);
 }
 

@@ -94,7 +94,8 @@ struct Attention {
   // The rows of attn_q are a query and a gate for each head in turn; the result is multiplied by
   // the sigmoid of the gates before attn_output.
   bool gated = false;
-  std::optional<ResultGate> gate = {};  // multiplies the result before attn_output
+  std::optional<ResultGate> gate = {};   // multiplies the result before attn_output
+  std::optional<Norm> result_norm = {};  // of the result of all heads before attn_output
   // ALiBi: what a position back takes off a head's score, [heads]; empty: nothing.
   std::vector<float> bias_slopes = {};
   graph::QueryTemperature temperature = {};

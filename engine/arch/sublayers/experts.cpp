@@ -103,6 +103,11 @@ Result<int64_t> ReadSharedWidth(const Metadata& metadata, const ExpertTraits& tr
   }
   const std::string name = prefix + "ffn_up_shexp.weight";
   const formats::GgufTensor* up = metadata.file().FindTensor(name);
+  if (up != nullptr && metadata.file().FindTensor(prefix + "ffn_gate_shexp.weight") == nullptr) {
+    // Gate and up may be one matrix.
+    KVANT_ASSIGN(const int64_t width, metadata.CountOr(kSharedWidth, kDimMax, 0));
+    if (up->dims[1] == 2 * width) return width;
+  }
   if (up != nullptr && up->dims[1] <= int64_t{kDimMax}) return up->dims[1];
   if (up != nullptr) {
     return MakeError(ErrorCode::kCorrupt, "{}: tensor {}: expected at most {} rows, found {}",
@@ -177,6 +182,13 @@ struct TokenMatrices {
   }
 };
 
+// Whether gate and up of the shared expert are one matrix.
+bool IsSharedFused(const Experts& spec, SublayerBuilder& builder) {
+  const formats::GgufTensor* up = builder.plan().Find(builder.Name("ffn_up_shexp.weight"));
+  return spec.kind == ExpertKind::kGated && up != nullptr && up->dims[1] == 2 * spec.shared_width &&
+         builder.plan().Find(builder.Name("ffn_gate_shexp.weight")) == nullptr;
+}
+
 Result<TokenMatrices> FindTokenMatrices(const Experts& spec, SublayerBuilder& builder) {
   TokenMatrices found;
   if (spec.router_input == RouterInput::kScaled) {
@@ -197,12 +209,12 @@ Result<TokenMatrices> FindTokenMatrices(const Experts& spec, SublayerBuilder& bu
     KVANT_ASSIGN(found.latent_up, builder.Separate(spec.latent, up));
   }
   if (spec.shared == SharedExpert::kNone) return found;
-  const StackedMatrix gate_up[] = {{"ffn_gate_shexp", spec.shared_width},
-                                   {"ffn_up_shexp", spec.shared_width}};
-  const size_t first = spec.kind == ExpertKind::kPlain ? 1 : 0;
+  std::vector<StackedMatrix> gate_up = {{"ffn_gate_shexp", spec.shared_width},
+                                        {"ffn_up_shexp", spec.shared_width}};
+  if (spec.kind == ExpertKind::kPlain) gate_up.erase(gate_up.begin());
+  if (IsSharedFused(spec, builder)) gate_up = {{"ffn_up_shexp", 2 * spec.shared_width}};
   const StackedMatrix down[] = {{"ffn_down_shexp", builder.dim()}};
-  KVANT_ASSIGN(found.shared_gate_up,
-               builder.Separate(builder.dim(), std::span(gate_up).subspan(first)));
+  KVANT_ASSIGN(found.shared_gate_up, builder.Separate(builder.dim(), gate_up));
   KVANT_ASSIGN(found.shared_down, builder.Separate(spec.shared_width, down));
   return found;
 }

@@ -11,9 +11,9 @@
 // Tensors: ffn_gate_inp, the router, and exp_probs_b.bias, the bias of the choice; ffn_gate_exps
 // and ffn_up_exps, or ffn_gate_up_exps with the rows of the gate first, and ffn_down_exps, each
 // [columns x rows x experts]; ffn_exps.bias, [dim]; ffn_latent_down and ffn_latent_up. The shared
-// expert: ffn_gate_shexp, ffn_up_shexp, ffn_down_shexp, and ffn_gate_inp_shexp, [dim], for its own
-// weight. Without gates the tensors named after them are missing. ffn_gate_inp.scale, [dim],
-// belongs to RouterInput.
+// expert: ffn_gate_shexp and ffn_up_shexp, or both in ffn_up_shexp, the rows of the gate first;
+// ffn_down_shexp, and ffn_gate_inp_shexp, [dim], for its own weight. Without gates the tensors
+// named after them are missing. ffn_gate_inp.scale, [dim], belongs to RouterInput.
 #pragma once
 
 #include <cstdint>

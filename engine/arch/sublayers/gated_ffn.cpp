@@ -5,6 +5,7 @@
 #include "engine/arch/sublayer_builder.h"
 #include "engine/graph/activations.h"
 #include "engine/graph/matmul/matmul_nodes.h"
+#include "engine/graph/rowwise/rowwise_nodes.h"
 #include "engine/graph/rowwise/stream_nodes.h"
 #include "formats/gguf.h"
 
@@ -48,8 +49,17 @@ Status GatedFfn::AddNodes(SublayerBuilder& builder) const {
     return builder.AddToStream("ffn_down", std::move(down_operands), product);
   }
   plan.AddObserver(RowSpace::kPass, gate_up_name, normed);
-  plan.AddGatedUnit(gate_up_name, std::move(gate_up_operands), normed, activation, gate_up,
-                    product);
+  Activations unit = product;
+  if (product_norm.has_value()) {
+    unit = {.cols = width};
+    unit.floats = plan.NewFloats(builder.Name("unnormed"), RowSpace::kPass, width);
+  }
+  plan.AddGatedUnit(gate_up_name, std::move(gate_up_operands), normed, activation, gate_up, unit);
+  if (product_norm.has_value()) {
+    KVANT_ASSIGN(graph::Norm norm, ReadNorm(plan, *product_norm, builder.Name(""), width));
+    plan.Add(RowSpace::kPass, graph::MakeNorm(plan.kernels(), builder.Name("ffn_sub_norm"),
+                                              std::move(norm), unit.floats, product));
+  }
   return builder.AddToStream("ffn_down", std::move(down_operands), product);
 }
 

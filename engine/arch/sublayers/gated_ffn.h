@@ -4,6 +4,8 @@
 // A row's gates g may be sparse: max(0, g - mean(g) - deviations * deviation of g) then takes the
 // place of the gate, so that gates below a bound count as 0.
 //
+// The product of gates and ups may be normed before the down matrix multiplies it.
+//
 // Tensors: ffn_gate and ffn_up, or both in ffn_up, the rows of the gate first; ffn_down.
 #pragma once
 
@@ -14,6 +16,7 @@
 #include "base/result.h"
 #include "cpu/kernels/activation.h"
 #include "engine/arch/metadata.h"
+#include "engine/arch/norm.h"
 
 namespace kvant::arch {
 
@@ -24,6 +27,7 @@ struct GatedFfn {
   int64_t width = 0;  // rows of the gate and of the up matrix
   cpu::GateActivation activation = cpu::Activation::kSilu;
   std::optional<float> deviations = {};  // above the mean, where few gates count
+  std::optional<Norm> product_norm = {};
 
   Status AddNodes(SublayerBuilder& builder) const;
 };

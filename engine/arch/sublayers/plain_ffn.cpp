@@ -24,6 +24,12 @@ Status PlainFfn::AddNodes(SublayerBuilder& builder) const {
   const graph::ValueId product = plan.NewFloats(up_name, RowSpace::kPass, width);
   const Activations activated =
       plan.NewActivations(builder.Name("activated"), RowSpace::kPass, width, down);
+  if (xielu.has_value()) {
+    plan.AddMatMul(RowSpace::kPass, up_name, std::move(up), normed, product, cpu::Store::kSet);
+    plan.Add(RowSpace::kPass,
+             graph::MakeXielu(plan.kernels(), builder.Name("xielu"), *xielu, product, activated));
+    return builder.AddToStream("ffn_down", std::move(down), activated);
+  }
   plan.AddActivatedMatMul(up_name, std::move(up), normed, activation, product, activated);
   return builder.AddToStream("ffn_down", std::move(down), activated);
 }
@@ -33,7 +39,9 @@ Result<std::vector<PlainFfn>> ReadPlainFfns(const Metadata& metadata, const Stac
   KVANT_ASSIGN(const auto widths,
                metadata.CountPerLayer("feed_forward_length", stack.layers.size(), kDimMax, {}));
   std::vector<PlainFfn> ffns;
-  for (const int64_t width : widths) ffns.push_back({width, activation});
+  for (const int64_t width : widths) {
+    ffns.push_back({.width = width, .activation = activation});
+  }
   return ffns;
 }
 

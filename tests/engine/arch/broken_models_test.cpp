@@ -75,6 +75,8 @@ bool IsOptional(std::string_view model, const std::string& kind) {
   if ((model.starts_with("stablelm") || model.starts_with("falcon")) && kind == "ffn_norm.weight") {
     return true;
   }
+  // The output is the embedding.
+  if (model == "codeshell" && kind == "token_embd.weight") return true;
   // Values may be the keys.
   if (model.starts_with("gemma4") && kind == "attn_v.weight") return true;
   // Nothing reads these tensors in the first layer.

@@ -20,6 +20,7 @@
 #include "engine/quantize/quantize.h"
 #include "formats/gguf.h"
 #include "kvant/embed.h"
+#include "tests/engine/arch/seeded_config.h"
 #include "tests/engine/arch/seeded_model.h"
 #include "tests/engine/convert/hf_folder.h"
 #include "tests/engine/evaluate/logit_comparison.h"
@@ -30,54 +31,6 @@
 
 namespace kvant::test {
 namespace {
-
-// The settings of a small model of the class, if there is one among those of
-// tests/reference/seeded: with rows of 256 values.
-std::optional<nlohmann::json> SeededConfig(const arch::HfFamily& family) {
-  std::vector<std::string> names = SeededModelNames();
-  for (const std::string& name : SeededModelNames(kSeededEmbedders)) {
-    names.push_back(kSeededEmbedders + name);
-  }
-  for (const std::string& name : names) {
-    nlohmann::json config = SeededModel(name).config;
-    const auto parsed = formats::JsonObject::Parse(config.dump(), "config.json").value();
-    const auto found = arch::FindHfFamily(parsed);
-    if (!found.ok() || *found != &family) continue;
-    config[std::string(family.keys.dim)] = 256;
-    if (!family.keys.ffn.empty()) config[std::string(family.keys.ffn)] = 512;
-    if (config.contains("head_dim")) config["head_dim"] = 64;
-    if (config.contains("rotary_dim")) config["rotary_dim"] = 32;  // a share of 0.5
-    if (!family.keys.heads.empty()) {
-      auto& heads = config[std::string(family.keys.heads)];
-      if (256 % heads.get<int>() != 0) heads = 4;
-    }
-    if (family.arch == "step35") config.erase("query_pre_attn_scalar");  // the head size
-    if (family.arch == "gemma3n") {
-      config["intermediate_size"] = 512;
-      config["hidden_size_per_layer_input"] = 256;
-      config["vocab_size_per_layer_input"] = 37;
-    }
-    // All that the models of the class have between them.
-    if (family.arch == "gemma4") {
-      config["enable_moe_block"] = config["attention_k_eq_v"] = true;
-      config["num_experts"] = 6;
-      config["top_k_experts"] = 2;
-      config["moe_intermediate_size"] = config["hidden_size_per_layer_input"] = 256;
-      config["num_kv_shared_layers"] = 2;
-    }
-    // Scaling may have two lists of factors; the reference knows one. A list has a factor for each
-    // pair of a head's dimensions.
-    const auto scaling = config.find("rope_scaling");
-    const bool by_lists = scaling != config.end() && scaling->contains("long_factor");
-    if (by_lists) config.erase("rope_scaling");
-    config["vocab_size"] = 40;
-    config["tie_word_embeddings"] = false;
-    // A third of three times as many.
-    if (family.arch == "neo-bert") config["intermediate_size"] = 768;
-    return config;
-  }
-  return std::nullopt;
-}
 
 // Whether a row's models give rows of texts, and no logits of tokens.
 bool IsEmbedder(const std::string& path) {
@@ -223,6 +176,11 @@ void AddWeights(const arch::HfFamily& family, HfFolder& folder) {
   const arch::HfShape all = arch::ReadHfShape(family, config).value();
   std::mt19937 random(11);
   folder.weights.clear();
+  for (const arch::HfNumber& number : family.numbers) {
+    for (int64_t layer = 0; layer < all.layers; ++layer) {
+      folder.weights[WithNumber(number.hf_name, layer)] = {{1}, {number.otherwise.value_or(0.4f)}};
+    }
+  }
   std::set<std::string_view> added;
   for (const arch::HfTensor& row : family.tensors) {
     // A tensor may have another name in other models of the class.

@@ -52,6 +52,9 @@ class ReferenceAttention {
         attended[i] /= 1.0 + std::exp(-gates_[t][i]);
       }
       if (spec_.gate.has_value()) ApplyGate(in[t], attended);
+      if (spec_.result_norm.has_value()) {
+        attended = weights_.Norm(prefix_, *spec_.result_norm, attended);
+      }
       out.push_back(weights_.Multiply(prefix_ + std::string(spec_.output), attended));
     }
     return out;

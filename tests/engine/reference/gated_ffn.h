@@ -67,6 +67,7 @@ inline std::vector<Vector> Reference(const arch::GatedFfn& spec, const arch::Mod
     for (size_t i = 0; i < gate.size(); ++i) {
       gate[i] = ReferenceProduct(spec.activation, gate[i], up[i]);
     }
+    if (spec.product_norm.has_value()) gate = weights.Norm(prefix, *spec.product_norm, gate);
     out.push_back(weights.Multiply(prefix + "ffn_down", gate));
   }
   return out;
