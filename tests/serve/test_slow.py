@@ -164,7 +164,8 @@ class LongPrompts(unittest.TestCase):
                     self.assertLessEqual(after["llamacpp:n_decode_total"] - before["llamacpp:n_decode_total"], 2)
                     self.assertEqual(after["kvant_texts_cancelled_total"], started["kvant_texts_cancelled_total"] + 1)
             self.assertEqual(json.loads(other.getresponse().read())["choices"][0]["text"], expected)
-            leave(company, True)
+            for connection in (company, other):
+                leave(connection, True)
 
     def test_others_are_answered_and_the_client_may_leave(self):
         with Server(TEXT_MODEL, "-c", "16384", threads=1, environment={"KVANT_ISA": "scalar"}) as server:
