@@ -114,6 +114,8 @@ Status ReadEmbedding(const Metadata& metadata, ModelSpec& spec) {
   KVANT_ASSIGN(
       embedding.classifier_activation,
       ReadHiddenActivation(metadata, embedding.classifier_activation, "classifier.hidden_act"));
+  KVANT_ASSIGN(const auto of_rows, metadata.file().GetBool(metadata.Key("classifier.reads_rows")));
+  embedding.classifies_rows = of_rows.value_or(false);
   for (size_t i = 0; i < kDenseLayers; ++i) {
     KVANT_ASSIGN(embedding.dense_activations[i], ReadDense(metadata, kDense[i]));
   }
@@ -136,11 +138,11 @@ bool HasClassifier(const formats::GgufFile& file) {
 
 namespace {
 
-// Rows of pooled vectors, and the products that they go through one after the other.
+// Rows, of texts or of pooled vectors, and the products that they go through one after the other.
 class HeadBuilder {
  public:
-  HeadBuilder(ValueId pooled, int64_t dim, graph::PlanBuilder& builder)
-      : builder_(builder), value_(pooled), dim_(dim) {}
+  HeadBuilder(RowSpace space, ValueId rows, int64_t dim, graph::PlanBuilder& builder)
+      : builder_(builder), space_(space), value_(rows), dim_(dim) {}
 
   bool Has(std::string_view name) const {
     return builder_.Find(fmt::format("{}.weight", name)) != nullptr;
@@ -157,46 +159,56 @@ class HeadBuilder {
     std::vector<MatMulOperand> operands;
     KVANT_TRY(builder_.AddOperand(operands, std::string(name), dim_, rows));
     const Activations in =
-        builder_.NewActivations(fmt::format("{}.in", name), RowSpace::kHead, dim_, operands);
-    builder_.Add(RowSpace::kHead, graph::MakeNorm(builder_.kernels(), fmt::format("{}.in", name),
-                                                  {.kind = NormKind::kNone}, value_, in));
-    value_ = builder_.NewFloats(std::string(name), RowSpace::kHead, rows);
+        builder_.NewActivations(fmt::format("{}.in", name), space_, dim_, operands);
+    builder_.Add(space_, graph::MakeNorm(builder_.kernels(), fmt::format("{}.in", name),
+                                         {.kind = NormKind::kNone}, value_, in));
+    value_ = builder_.NewFloats(std::string(name), space_, rows);
     dim_ = rows;
-    builder_.AddMatMul(RowSpace::kHead, std::string(name), std::move(operands), in, value_,
+    builder_.AddMatMul(space_, std::string(name), std::move(operands), in, value_,
                        cpu::Store::kSet);
     return {};
   }
 
   void Activate(std::string_view name, cpu::Activation activation) {
-    const ValueId out =
-        builder_.NewFloats(fmt::format("{}.activated", name), RowSpace::kHead, dim_);
-    builder_.Add(RowSpace::kHead,
-                 graph::MakeActivate(builder_.kernels(), fmt::format("{}.activated", name),
-                                     activation, value_, {.floats = out, .cols = dim_}));
+    const ValueId out = builder_.NewFloats(fmt::format("{}.activated", name), space_, dim_);
+    builder_.Add(space_, graph::MakeActivate(builder_.kernels(), fmt::format("{}.activated", name),
+                                             activation, value_, {.floats = out, .cols = dim_}));
     value_ = out;
   }
 
   Status ApplyNorm(std::string_view name, float epsilon) {
     KVANT_ASSIGN(auto norm, ReadNorm(builder_, {NormKind::kLayer, name, epsilon}, "", dim_));
-    builder_.Add(RowSpace::kHead,
-                 graph::MakeNorm(builder_.kernels(), std::string(name), std::move(norm), value_,
-                                 {.floats = value_, .cols = dim_}));
+    builder_.Add(space_, graph::MakeNorm(builder_.kernels(), std::string(name), std::move(norm),
+                                         value_, {.floats = value_, .cols = dim_}));
     return {};
+  }
+
+  // Makes one row of the rows of each text.
+  void Pool(Pooling pooling) {
+    const ValueId pooled = builder_.NewFloats("pooled", RowSpace::kHead, dim_);
+    builder_.Add(RowSpace::kHead, graph::MakePool(pooling, value_, pooled, dim_));
+    space_ = RowSpace::kHead;
+    value_ = pooled;
   }
 
   ValueId value() const { return value_; }
 
  private:
   graph::PlanBuilder& builder_;
+  RowSpace space_;
   ValueId value_;
   int64_t dim_;
 };
 
 Status AddClassifier(const ModelSpec& spec, HeadBuilder& head) {
-  if (!head.Has(kClassifier)) return head.Multiply(kClassifierOutput);
+  const Embedding& embedding = spec.embedding;
+  const bool has_hidden = head.Has(kClassifier) && head.Has(kClassifierOutput);
+  const bool pools_hidden = has_hidden && embedding.classifies_rows;
+  if (!pools_hidden) head.Pool(embedding.classifier_pooling);
+  if (!has_hidden) return head.Multiply(head.Has(kClassifier) ? kClassifier : kClassifierOutput);
   KVANT_TRY(head.Multiply(kClassifier));
-  if (!head.Has(kClassifierOutput)) return {};
-  head.Activate(kClassifier, spec.embedding.classifier_activation);
+  head.Activate(kClassifier, embedding.classifier_activation);
+  if (pools_hidden) head.Pool(embedding.classifier_pooling);
   if (head.Has(kClassifierNorm)) {
     KVANT_TRY(head.ApplyNorm(kClassifierNorm, FirstStack(spec).final_norm.epsilon));
   }
@@ -207,14 +219,11 @@ Status AddClassifier(const ModelSpec& spec, HeadBuilder& head) {
 
 Status AddEmbeddingHead(const ModelSpec& spec, Pooling pooling, ValueId rows, int64_t dim,
                         graph::PlanBuilder& builder) {
-  const bool ranks = pooling == Pooling::kRank;
-  const ValueId pooled = builder.NewFloats("pooled", RowSpace::kHead, dim);
-  builder.Add(RowSpace::kHead, graph::MakePool(ranks ? spec.embedding.classifier_pooling : pooling,
-                                               rows, pooled, dim));
-  HeadBuilder head(pooled, dim, builder);
-  if (ranks) {
+  HeadBuilder head(RowSpace::kPass, rows, dim, builder);
+  if (pooling == Pooling::kRank) {
     KVANT_TRY(AddClassifier(spec, head));
   } else {
+    head.Pool(pooling);
     for (size_t i = 0; i < kDenseLayers; ++i) {
       if (!head.Has(kDense[i])) continue;
       KVANT_TRY(head.Multiply(kDense[i]));

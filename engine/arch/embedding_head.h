@@ -4,10 +4,13 @@
 //   vector = dense_3 . f(dense_2 . pooled), where the file has these matrices
 //   logits = cls.output . norm(f(cls . pooled)), or cls . pooled in files without cls.output
 //
+// With classifier.reads_rows the logits are cls.output . (the pooled f(cls . row)).
+//
 // Keys: pooling_type, classifier.pooling_type, attention.causal, dense_2_activation and
-// dense_3_activation (a key of kvant's: "identity", where it is absent, or "tanh"). Two more are
-// kvant's own: classifier.hidden_act names f where it is not the family's, and max_sequence_length
-// is the number of tokens that vectors are made of, at most, where it is less than the context.
+// dense_3_activation (a key of kvant's: "identity", where it is absent, or "tanh"). Three more are
+// kvant's own: classifier.hidden_act names f where it is not the family's, classifier.reads_rows is
+// true or absent, and max_sequence_length is the number of tokens that vectors are made of, at
+// most, where it is less than the context.
 //
 // Tensors: dense_2, dense_3, cls, cls.norm, cls.output, each with an optional bias. Their shapes
 // say the sizes.

@@ -131,6 +131,8 @@ inline constexpr size_t kDenseLayers = 2;
 struct Embedding {
   std::optional<Pooling> pooling = {};         // as the file says
   Pooling classifier_pooling = Pooling::kCls;  // of rows that a classifier reads
+  // Whether the classifier's first matrix reads each row, and the pooled ones are those behind it.
+  bool classifies_rows = false;
   cpu::Activation classifier_activation = cpu::Activation::kTanh;
   // Behind the dense layers of a vector; nothing: none.
   std::array<std::optional<cpu::Activation>, kDenseLayers> dense_activations = {};

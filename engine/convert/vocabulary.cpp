@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/result.h"
+#include "engine/convert/metaspace_vocabulary.h"
 #include "engine/convert/pre_tokenizer_name.h"
 #include "engine/convert/rwkv_vocabulary.h"
 #include "engine/convert/space_handling.h"
@@ -60,20 +61,6 @@ bool IsByteToken(std::string_view text) {
   const auto is_hex = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; };
   return text.size() == 6 && text.starts_with("<0x") && is_hex(text[3]) && is_hex(text[4]) &&
          text[5] == '>';
-}
-
-// Reads the tokens and types of a tokenizer.json, byte-level or SentencePiece-like.
-void PlaceTokens(const TokenizerJson& tokenizer, Vocabulary& vocabulary) {
-  for (const auto& [text, id] : tokenizer.vocab) {
-    const auto i = static_cast<size_t>(id);
-    vocabulary.tokens[i] = text;
-    vocabulary.types[i] = Type::kNormal;
-    if (tokenizer.is_sentencepiece() && IsByteToken(text)) vocabulary.types[i] = Type::kByte;
-    const bool has_unknown = vocabulary.model != kByteLevelBpeKind;
-    if (has_unknown && text == tokenizer.unk_token) vocabulary.types[i] = Type::kUnknown;
-  }
-  for (const AddedToken& token : tokenizer.added) PlaceAddedToken(token, vocabulary);
-  if (!tokenizer.unk_token.empty()) vocabulary.unk = vocabulary.Find(tokenizer.unk_token);
 }
 
 bool Exists(const std::string& path) {
@@ -139,6 +126,19 @@ std::optional<int32_t> ValidId(int32_t id, size_t tokens) {
 }
 
 }  // namespace
+
+void PlaceTokens(const TokenizerJson& tokenizer, Vocabulary& vocabulary) {
+  for (const auto& [text, id] : tokenizer.vocab) {
+    const auto i = static_cast<size_t>(id);
+    vocabulary.tokens[i] = text;
+    vocabulary.types[i] = Type::kNormal;
+    if (tokenizer.is_sentencepiece() && IsByteToken(text)) vocabulary.types[i] = Type::kByte;
+    const bool has_unknown = vocabulary.model != kByteLevelBpeKind;
+    if (has_unknown && text == tokenizer.unk_token) vocabulary.types[i] = Type::kUnknown;
+  }
+  for (const AddedToken& token : tokenizer.added) PlaceAddedToken(token, vocabulary);
+  if (!tokenizer.unk_token.empty()) vocabulary.unk = vocabulary.Find(tokenizer.unk_token);
+}
 
 void PlaceAddedToken(const AddedToken& token, Vocabulary& vocabulary) {
   const auto id = static_cast<size_t>(token.id);
@@ -226,7 +226,13 @@ void Vocabulary::AddFlagsTo(formats::GgufWriter& writer) const {
     }
     if (!ids.empty()) writer.AddI32s(std::string(kTokenFlagKeys[i]), ids);
   }
-  if (normalizer_spells_spaces) writer.AddBool(std::string(kNormalizerSpellsKey), true);
+  const auto add = [&](std::string_view key, bool holds) {
+    if (holds) writer.AddBool(std::string(key), true);
+  };
+  add(kNormalizerSpellsKey, normalizer_spells_spaces);
+  add(kPrefixUnlessSpaceKey, prefix_unless_space);
+  add(kBytePiecesMatchKey, byte_pieces_match);
+  add(kFusesUnknownKey, fuses_unknown);
 }
 
 Result<Vocabulary> ByteLevelVocabulary(const TokenizerJson& tokenizer, int64_t vocab_size) {
@@ -386,7 +392,7 @@ Result<JsonVocabulary> ReadJsonVocabulary(const std::string& path, const std::st
     KVANT_ASSIGN(json.whole, WordPieceVocabulary(root, vocab_size));
     return json;
   }
-  if (type == "Unigram" && options.unigram_of_json) {
+  if (type == "Unigram" && (options.unigram_of_json || pieces_path.empty())) {
     KVANT_ASSIGN(json.whole, UnigramJsonVocabulary(root, vocab_size));
     return json;
   }
@@ -394,12 +400,6 @@ Result<JsonVocabulary> ReadJsonVocabulary(const std::string& path, const std::st
     KVANT_ASSIGN(json.tokenizer, TokenizerJson::FromObject(std::move(root), vocab_size));
     json.added = json.tokenizer->added;
     return json;
-  }
-  if (pieces_path.empty()) {
-    return MakeError(ErrorCode::kNotSupported,
-                     "{}: a tokenizer of type \"Unigram\" is converted from SentencePiece's file; "
-                     "expected one of {} beside it",
-                     path, fmt::join(kSentencePieceFiles, ", "));
   }
   KVANT_ASSIGN(json.added, TokenizerJson::AddedTokens(std::move(root), vocab_size));
   return json;
@@ -453,6 +453,8 @@ Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& t
     vocabulary = std::move(*json.whole);
   } else if (json.tokenizer && options.kind == kGemma4Kind) {
     KVANT_ASSIGN(vocabulary, Gemma4Vocabulary(*json.tokenizer, vocab_size));
+  } else if (json.tokenizer && HasMetaspaceMerges(*json.tokenizer)) {
+    KVANT_ASSIGN(vocabulary, MetaspaceVocabulary(*json.tokenizer, vocab_size));
   } else if (json.tokenizer && !json.tokenizer->is_sentencepiece()) {
     KVANT_ASSIGN(vocabulary, ByteLevelVocabulary(*json.tokenizer, vocab_size));
     if (options.has_speech_tokens) {

@@ -2,8 +2,10 @@
 //
 // tokenizer.json says which kind it is. A byte-level one is taken from there ("gpt2"); a
 // SentencePiece one ("llama") from tokenizer.model, which has the scores, or where that is absent
-// from tokenizer.json with the negated rank of its merge as the score of a token. A unigram one
-// ("t5") is taken from SentencePiece's file (engine/convert/unigram_vocabulary.h), an encoder's
+// from tokenizer.json with the negated rank of its merge as the score of a token. Merges over
+// SentencePiece-like texts without pieces for bytes are "gpt2", too
+// (engine/convert/metaspace_vocabulary.h). A unigram one ("t5") is taken from SentencePiece's file
+// (engine/convert/unigram_vocabulary.h); an encoder's, and that of a folder without such a file,
 // from tokenizer.json (engine/convert/unigram_json.h), as are WordPiece's ("bert",
 // engine/convert/wordpiece_vocabulary.h). RWKV's models have a file of their own
 // (engine/convert/rwkv_vocabulary.h).
@@ -42,7 +44,11 @@ struct Vocabulary {
   std::vector<uint8_t> charsmap;  // engine/tokenizer/charsmap.h; empty: there is none
   // How added tokens are found, by id. Tokens of the translators' kind have no flags.
   std::map<int64_t, AddedTokenFlags> flags;
-  bool normalizer_spells_spaces = false;  // engine/tokenizer/token_flags.h
+  // engine/tokenizer/token_flags.h
+  bool normalizer_spells_spaces = false;
+  bool prefix_unless_space = false;
+  bool byte_pieces_match = false;
+  bool fuses_unknown = false;
 
   // How a WordPiece vocabulary normalizes texts.
   std::optional<bool> lower_case, strip_accents;
@@ -89,6 +95,10 @@ struct VocabularyOptions {
 // vocabulary.
 Result<Vocabulary> ReadVocabulary(const std::string& folder, const JsonObject& tokenizer_config,
                                   int64_t vocab_size, const VocabularyOptions& options = {});
+
+// Puts the tokens of a tokenizer.json, byte-level or SentencePiece-like, under their ids, and those
+// that were added to it.
+void PlaceTokens(const TokenizerJson& tokenizer, Vocabulary& vocabulary);
 
 // Puts a token of a list of later ones under its id, which the vocabulary has. The type of the
 // unknown token stays as it is.

@@ -79,8 +79,7 @@ bool PromptTurns::Waits(const Request& request, std::span<Request* const> runnin
     const std::span<const TokenId> first = other->prompt();
     const auto common = std::mismatch(prompt.begin(), prompt.end(), first.begin(), first.end());
     const int64_t same = std::min(common.first - prompt.begin(), std::ssize(prompt) - 1);
-    const int64_t blocks = same - same % prefix_block;
-    if (blocks >= kSharedTokensMin && progress.done < blocks) return true;
+    if (same >= kSharedTokensMin && progress.done < same) return true;
   }
   return false;
 }

@@ -240,9 +240,36 @@ Status Sequences::Reorder(std::span<const SequenceId> ids, std::span<const int> 
 
 // ---- Prefixes -----------------------------------------------------------------------------------
 
+// The sequence that begins like `tokens` for longest, and for more than `length` of them, and that
+// can be taken back so far.
+Sequences::Beginning Sequences::FindAlive(const SequenceState& state,
+                                          std::span<const TokenId> tokens, int64_t length) const {
+  Beginning best = {nullptr, length};
+  for (const std::unique_ptr<SequenceState>& other : alive_) {
+    const bool is_like = other != nullptr && other.get() != &state &&
+                         other->origin == Origin::kTokens && other->kv.pruned.empty() &&
+                         other->prefix_number() == state.prefix_number();
+    if (!is_like) continue;
+    const auto held = std::span(other->tokens).first(static_cast<size_t>(other->kv.length));
+    const auto ends = std::mismatch(tokens.begin(), tokens.end(), held.begin(), held.end());
+    const int64_t common = ends.first - tokens.begin();
+    if (common > best.length && core_.cache->CanRewind(other->kv, common)) {
+      best = {other.get(), common};
+    }
+  }
+  return best;
+}
+
 int64_t Sequences::ReusePrefix(SequenceState& state, std::span<const TokenId> tokens) {
   if (!prefixes_.has_value() || state.kv.length > 0 || tokens.empty()) return 0;
-  prefixes_->Find(tokens.first(tokens.size() - 1), state.kv, state.prefix_number());
+  const auto wanted = tokens.first(tokens.size() - 1);
+  prefixes_->Find(wanted, state.kv, state.prefix_number());
+  const Beginning alive = FindAlive(state, wanted, state.kv.length);
+  if (alive.state != nullptr) {
+    core_.cache->Free(state.kv);
+    core_.cache->Fork(alive.state->kv, state.kv);
+    KVANT_CHECK(core_.cache->Rewind(state.kv, alive.length).ok());
+  }
   const int64_t reused = state.kv.length;
   AddTokens(state, tokens.first(static_cast<size_t>(reused)));
   state.indexed_blocks = reused / kv::kBlockTokens;

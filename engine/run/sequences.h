@@ -114,7 +114,8 @@ class Sequences {
   void SetLogits(SequenceState& state, LogitRows::Row row);
 
   // Gives an empty sequence the blocks that the prefix index finds for the beginning of `tokens`,
-  // never for the last token. Returns how many tokens the sequence has then.
+  // or the positions that another sequence has of it, where these are more; never the last token.
+  // Returns how many tokens the sequence has then.
   int64_t ReusePrefix(SequenceState& state, std::span<const TokenId> tokens);
   // Undoes ReusePrefix.
   void ForgetReuse(SequenceState& state);
@@ -136,6 +137,13 @@ class Sequences {
  private:
   using States = std::vector<std::unique_ptr<SequenceState>>;
   static SequenceState* FindIn(const States& states, int id);
+  // A sequence, and how many of its positions are wanted.
+  struct Beginning {
+    const SequenceState* state = nullptr;
+    int64_t length = 0;
+  };
+  Beginning FindAlive(const SequenceState& state, std::span<const TokenId> tokens,
+                      int64_t length) const;
   int Add(States& states);
   void Remove(States& states, int id);
 

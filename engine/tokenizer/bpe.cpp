@@ -3,7 +3,8 @@
 //
 // Pre-tokenizers such as gemma4's take characters instead of bytes, a space as U+2581, and the byte
 // pieces <0xHH> for a character without a piece; of a run of line breaks that is a piece nothing is
-// merged.
+// merged. Those of kvant's own metaspace take characters of a text that SentencePiece's rules have
+// normalized; a character without a piece is unknown.
 //
 // Vocabulary entries spell bytes in GPT-2's alphabet: every byte is one printable character, the
 // space for example "Ġ". Source: bytes_to_unicode of OpenAI's GPT-2 encoder.
@@ -21,7 +22,9 @@
 #include "engine/tokenizer/kinds.h"
 #include "engine/tokenizer/merge_table.h"
 #include "engine/tokenizer/pre_tokenizers.h"
+#include "engine/tokenizer/token_flags.h"
 #include "engine/tokenizer/unicode.h"
+#include "engine/tokenizer/unigram_normalizer.h"
 #include "engine/tokenizer/vocabulary.h"
 #include "formats/gguf.h"
 
@@ -88,6 +91,7 @@ class BpeTokenizer final : public VocabularyTokenizer {
     std::string spelling;
   };
   Status ReadMerges(const GgufFile& file);
+  Status ReadNormalizer(const GgufFile& file);
   void FindByteTokens();
   void FindBytePieces();
   TokenId FindWhole(std::string_view word, Scratch& scratch) const;
@@ -99,11 +103,14 @@ class BpeTokenizer final : public VocabularyTokenizer {
 
   bool spells_bytes() const { return pre_->row().spelling == Spelling::kBytes; }
   bool marks_spaces() const { return pre_->row().spelling == Spelling::kCharacters; }
+  bool is_normalized() const { return pre_->row().spelling == Spelling::kNormalized; }
 
   using Spelling = PreTokenizerRow::Spelling;
   std::string pre_name_;
   std::unique_ptr<PreTokenizer> pre_;
-  bool normalize_nfc_ = false;  // as the file says it, or the pre-tokenizer
+  bool normalize_nfc_ = false;    // as the file says it, or the pre-tokenizer
+  UnigramNormalizer normalizer_;  // of Spelling::kNormalized
+  bool fuses_unknown_ = false;
   MergeTable merges_;
   std::array<TokenId, 256> byte_ids_;
 };
@@ -145,10 +152,21 @@ Status BpeTokenizer::Init(const GgufFile& file, const TokenizerOptions& options)
   }
   if (spells_bytes()) {
     FindByteTokens();
+  } else if (is_normalized()) {
+    KVANT_TRY(ReadNormalizer(file));
   } else {
     FindBytePieces();
   }
   return ReadMerges(file);
+}
+
+Status BpeTokenizer::ReadNormalizer(const GgufFile& file) {
+  byte_ids_.fill(PieceIndex::kNone);
+  KVANT_TRY(normalizer_.Read(VocabularyKeys(file)));
+  special_.add_space_prefix = normalizer_.add_prefix;
+  KVANT_ASSIGN(const auto fuses, file.GetBool(kFusesUnknownKey));
+  fuses_unknown_ = fuses.value_or(false);
+  return {};
 }
 
 Status BpeTokenizer::ReadMerges(const GgufFile& file) {
@@ -223,7 +241,9 @@ std::string BpeTokenizer::Normalized(std::string_view text) const {
   return spelt;
 }
 
-void BpeTokenizer::EncodeNormalized(std::string_view text, Encoding& out) const {
+void BpeTokenizer::EncodeNormalized(std::string_view plain, Encoding& out) const {
+  const std::string spelt = is_normalized() ? normalizer_.Apply(plain) : std::string();
+  const std::string_view text = is_normalized() ? spelt : plain;
   // Most words of a text have occurred in it before: copy what they became.
   struct Seen {
     size_t begin;
@@ -272,7 +292,7 @@ void BpeTokenizer::Spell(std::string_view word, Scratch& scratch) const {
     const size_t size = spells_bytes() ? 1 : DecodeUtf8(word).size;
     const std::string_view character = word.substr(0, size);
     const TokenId id = spells_bytes() ? PieceIndex::kNone : index_.Find(character);
-    if (id >= 0) {
+    if (id >= 0 || is_normalized()) {
       add(id);
     } else {
       for (const char c : character) add(byte_ids_[static_cast<uint8_t>(c)]);
@@ -291,13 +311,17 @@ void BpeTokenizer::EncodeWord(std::string_view word, Scratch& scratch, Encoding&
   Spell(word, scratch);
   MergeAll(scratch);
   bool complete = true;
+  bool after_unknown = false;
   for (const Symbol& symbol : scratch.symbols) {
-    complete = complete && symbol.id != PieceIndex::kNone;
-    if (symbol.id >= 0) {
+    if (symbol.id == kMerged) continue;
+    const bool is_known = symbol.id >= 0;
+    complete = complete && is_known;
+    if (is_known) {
       out.ids.push_back(symbol.id);
-    } else if (symbol.id == PieceIndex::kNone && special_.unk) {
+    } else if (special_.unk && !(after_unknown && fuses_unknown_)) {
       out.ids.push_back(*special_.unk);
     }
+    after_unknown = !is_known;
   }
   if (!complete) out.unknown_characters += CountUnknown(word);
 }
@@ -364,7 +388,9 @@ std::string BpeTokenizer::TokenBytes(TokenId id, DecodeOptions options) const {
   if (kind == PieceType::kByte && !spells_bytes()) {
     return std::string(1, static_cast<char>(BytePieceValue(text)));
   }
-  if (!spells_bytes()) return marks_spaces() ? WithSpaces(text) : std::string(text);
+  if (!spells_bytes()) {
+    return marks_spaces() || is_normalized() ? WithSpaces(text) : std::string(text);
+  }
   std::string bytes;
   while (!text.empty()) {
     const Utf8Char c = DecodeUtf8(text);

@@ -6,6 +6,7 @@
 // backtrack over more than one run of characters, which makes all of them linear.
 #include <array>
 
+#include "engine/tokenizer/kinds.h"
 #include "engine/tokenizer/pre_tokenizers.h"
 
 namespace kvant {
@@ -190,6 +191,7 @@ constexpr std::string_view kChameleonSpace = R"([\t\n]|    |  )";
 constexpr std::string_view kPunctuationEach = R"([\p{P}!-/:-@\[-`{-~])";
 
 constexpr std::string_view kNoSpaces = R"(\S+)";
+constexpr std::string_view kMarkedWords = "\u2581[^\u2581]*";
 
 constexpr std::array kDefaultPatterns{kPunctuationRunDefault, kByteLevel,
                                       std::string_view(R"(\p{N}+)"), kThreeDigits};
@@ -228,6 +230,7 @@ constexpr std::array kChameleonPatterns{kChameleonSentinel, kChameleonImage,  kC
                                         kEachDigit,         kPunctuationEach, kByteLevel};
 constexpr std::array kLinesPatterns{kLines};
 constexpr std::array kWhitespacePatterns{kNoSpaces};
+constexpr std::array kMarkedWordPatterns{kMarkedWords};
 
 constexpr Names kDefaultNames[] = {"default"};
 constexpr Names kGpt2Names[] = {"gpt-2",      "phi-2",      "jina-es",    "jina-de",
@@ -271,6 +274,9 @@ constexpr Names kSuperBpeNames[] = {"superbpe"};
 constexpr Names kChameleonNames[] = {"chameleon"};
 constexpr Names kGemma4Names[] = {"gemma4", "granite-embed-multi-311m", "mmbert", "sarvam-moe"};
 constexpr Names kWhitespaceNames[] = {"whitespace"};
+// kvant's own: Hugging Face's pre-tokenizer of this name, which may cut at each space or not.
+constexpr Names kMetaspaceNames[] = {kMetaspacePre};
+constexpr Names kMetaspaceWordNames[] = {kMetaspaceWordsPre};
 
 using Spelling = PreTokenizerRow::Spelling;
 
@@ -313,6 +319,10 @@ constexpr PreTokenizerRow kPreTokenizerRows[] = {
     {.names = kWhitespaceNames,
      .patterns = kWhitespacePatterns,
      .spelling = Spelling::kPlainCharacters},
+    {.names = kMetaspaceNames, .patterns = {}, .spelling = Spelling::kNormalized},
+    {.names = kMetaspaceWordNames,
+     .patterns = kMarkedWordPatterns,
+     .spelling = Spelling::kNormalized},
 };
 
 }  // namespace

@@ -32,9 +32,11 @@ struct PreTokenizerRow {
 
   // How the vocabulary spells a word, whose pieces merge.
   enum class Spelling : uint8_t {
-    kBytes,           // each byte by a character of GPT-2's alphabet
-    kCharacters,      // as it is, a space as U+2581, a character without a token by <0xHH> bytes
-    kPlainCharacters  // the same, a space as a space
+    kBytes,            // each byte by a character of GPT-2's alphabet
+    kCharacters,       // as it is, a space as U+2581, a character without a token by <0xHH> bytes
+    kPlainCharacters,  // as kCharacters, a space as a space
+    // As SentencePiece normalizes it, a space as U+2581; a character without a token is unknown.
+    kNormalized,
   };
   Spelling spelling = Spelling::kBytes;
 };

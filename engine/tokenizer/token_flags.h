@@ -35,6 +35,15 @@ inline constexpr std::array<std::string_view, 5> kTokenFlagKeys = {
 // True where normalizing a text spells its spaces as pieces do.
 inline constexpr std::string_view kNormalizerSpellsKey = "tokenizer.kvant.normalizer_spells_spaces";
 
+// True where a text that begins with a space gets no further one in front.
+inline constexpr std::string_view kPrefixUnlessSpaceKey = "tokenizer.kvant.prefix_unless_space";
+
+// True where a text that spells a byte piece, such as "<0x0A>", may become that piece.
+inline constexpr std::string_view kBytePiecesMatchKey = "tokenizer.kvant.byte_pieces_match";
+
+// True where neighbouring characters without a piece become one unknown token, and not one each.
+inline constexpr std::string_view kFusesUnknownKey = "tokenizer.kvant.fuses_unknown";
+
 struct StrippingRow;  // of the list
 
 class TokenFlags {

@@ -65,6 +65,7 @@ class UnigramTokenizer final : public PieceTokenizer {
   PiecePrefixes prefixes_;  // of all pieces that a text may be cut into
   std::vector<float> scores_;
   float unknown_score_ = 0;
+  bool byte_pieces_match_ = false;  // kBytePiecesMatchKey
 };
 
 Status UnigramTokenizer::Init(const VocabularyKeys& keys) {
@@ -76,6 +77,8 @@ Status UnigramTokenizer::Init(const VocabularyKeys& keys) {
   KVANT_TRY(Load(keys, defaults, "", UserDefined::kOfTheKind));
   KVANT_TRY(normalizer_.Read(keys));
   special_.add_space_prefix = normalizer_.add_prefix;
+  KVANT_ASSIGN(const auto match, keys.file().GetBool(kBytePiecesMatchKey));
+  byte_pieces_match_ = match.value_or(false);
   KVANT_TRY(ReadScores(keys));
   KVANT_TRY(ReadBytePieces(keys));
   SortPieces();
@@ -97,7 +100,9 @@ Status UnigramTokenizer::ReadScores(const VocabularyKeys& keys) {
       return MakeError(ErrorCode::kCorrupt, "{}: {}[{}] is not a finite number", keys.path(),
                        keys.Key(kScores), i);
     }
-    if (types_[i] == PieceType::kNormal) least = std::min(least, score);
+    const bool matches =
+        types_[i] == PieceType::kNormal || (byte_pieces_match_ && types_[i] == PieceType::kByte);
+    if (matches) least = std::min(least, score);
     if (types_[i] == PieceType::kUserDefined) {
       const auto bytes = static_cast<double>(pieces_[i].size());
       score = static_cast<float>(bytes * kUserDefinedBonus - kUserDefinedBonus);
@@ -128,6 +133,10 @@ void UnigramTokenizer::SortPieces() {
   std::vector<TokenId> used;
   std::vector<TokenId> user_defined;
   for (TokenId id = 0; id < vocab_size(); ++id) {
+    const bool is_byte =
+        type(id) == PieceType::kByte && byte_id(static_cast<char>(BytePieceValue(piece(id)))) == id;
+    const bool is_found = is_byte && byte_pieces_match_ && index_.Find(piece(id)) < 0;
+    if (is_found) used.push_back(id);
     if (index_.Find(piece(id)) != id || type(id) == PieceType::kUnused) continue;
     used.push_back(id);
     if (type(id) == PieceType::kUserDefined) user_defined.push_back(id);

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "engine/tokenizer/byte_piece.h"
+#include "engine/tokenizer/token_flags.h"
 #include "engine/tokenizer/unicode.h"
 
 namespace kvant {
@@ -36,6 +37,8 @@ Status UnigramNormalizer::Read(const VocabularyKeys& keys) {
   KVANT_ASSIGN(const auto merge, keys.GetBool("remove_extra_whitespaces"));
   add_prefix = prefix.value_or(false);
   merge_spaces = merge.value_or(false);
+  KVANT_ASSIGN(const auto unless_space, keys.file().GetBool(kPrefixUnlessSpaceKey));
+  prefix_unless_space = unless_space.value_or(false);
   KVANT_ASSIGN(charsmap, ReadCharsmap(keys));
   return {};
 }
@@ -79,6 +82,9 @@ std::string UnigramNormalizer::Apply(std::string_view text) const {
     }
     if (!part.text.empty()) after_space = merge_spaces && part.text.back() == ' ';
   }
+  const bool has_own =
+      add_prefix && std::string_view(out).substr(kSpacePiece.size()).starts_with(kSpacePiece);
+  if (prefix_unless_space && has_own) out.erase(0, kSpacePiece.size());
   // The prefix of a text of which nothing is left goes here too.
   while (merge_spaces && out.ends_with(kSpacePiece)) out.resize(out.size() - kSpacePiece.size());
   return out;

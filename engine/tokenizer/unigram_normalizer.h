@@ -20,8 +20,9 @@ namespace kvant {
 struct UnigramNormalizer {
   std::optional<Charsmap> charsmap;
   PiecePrefixes user_defined;
-  bool add_prefix = false;    // a space in front
-  bool merge_spaces = false;  // fewer spaces, as above
+  bool add_prefix = false;           // a space in front
+  bool merge_spaces = false;         // fewer spaces, as above
+  bool prefix_unless_space = false;  // kPrefixUnlessSpaceKey
 
   // Reads add_space_prefix, remove_extra_whitespaces and precompiled_charsmap. kCorrupt for a
   // broken table.

@@ -16,10 +16,11 @@
 //
 // A request that is computed again has the bits of the first time, in the same cut. With known
 // prefixes (SessionOptions::prefix_cache) there is one exception, which SessionOptions::strict
-// excludes. Where blocks of the request's prefix were given up while it waited, they are computed
-// in long pieces, or in a short one if the prefix is shorter. The bits are those of before if the
-// sequence that made the blocks known computed them in such pieces; a prefix from a short prompt or
-// from generated tokens may differ in its last bits.
+// excludes. Where blocks of the request's prefix were given up while it waited, or the sequence
+// that it shared the last of them with has ended, they are computed in long pieces, or in a short
+// one if the prefix is shorter. The bits are those of before if the sequence that made the blocks
+// known computed them in such pieces; a prefix from a short prompt or from generated tokens may
+// differ in its last bits.
 //
 // Thread-safety: one thread serves: it makes the rounds, and only it may call what stands under
 // "The serving thread". Any thread may call what stands under "Any thread", and Request::Cancel.

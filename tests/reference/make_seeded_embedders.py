@@ -117,6 +117,7 @@ MODELS = {
     "eurobert": ("EuroBertModel", dict(EURO, needs=5, files=sentence_transformers("mean"))),
     "eurobert-rank": ("EuroBertForSequenceClassification", dict(EURO, needs=5, num_labels=1, classifier_pooling="mean")),
     "eurobert-labels": ("EuroBertForSequenceClassification", dict(EURO, needs=5, num_labels=3, classifier_pooling="bos")),
+    "eurobert-late": ("EuroBertForSequenceClassification", dict(EURO, needs=5, num_labels=2, classifier_pooling="late")),
     "gemma-embedding": ("Gemma3TextModel", dict(GEMMA, files=sentence_transformers("mean", dense=[(32, 80, "Identity"), (80, 32, "Identity")]))),
     "qwen3": ("Qwen3Model", dict(LLAMA, head_dim=16, files=sentence_transformers("last"))),
     "qwen3-rank": ("Qwen3ForSequenceClassification", dict(LLAMA, head_dim=16, num_labels=1)),

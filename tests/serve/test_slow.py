@@ -1,6 +1,8 @@
 """Clients that are slow or send too much: what they cost the server, and that others are served meanwhile."""
+import http.client
 import json
 import resource
+import select
 import time
 import unittest
 
@@ -96,6 +98,35 @@ class Crowds(unittest.TestCase):
                 client.close()
 
 
+class LongBodies(ServerCase):
+    """Bodies that take seconds to become tokens: answers are counted, not seconds."""
+    model = TEXT_MODEL
+    options = ("--parallel", "2", *LONG)
+    BODY = json.dumps({"prompt": "Now is the winter of our discontent " * (4 * MIB // 36), "max_tokens": 1})
+
+    def test_others_go_on(self):
+        """Streams get tokens and new ones begin while long bodies wait for each other."""
+        old = self.server.begin(TEXTS, {**ENDLESS, "stream": True})
+        old.getresponse().readline()
+        bodies = []
+        for _ in range(4):
+            bodies.append(http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=SECONDS))
+            bodies[-1].request("POST", TEXTS, self.BODY)
+        self.assertEqual(bodies[0].getresponse().status, 400)
+        # While the first one was made into tokens all others have come.
+        before = self.server.metrics()["llamacpp:tokens_predicted_total"]
+        self.assertEqual(len(self.server.stream(TEXTS, {"prompt": "a", "max_tokens": 5, "ignore_eos": True})), 6)
+        made = self.server.metrics()["llamacpp:tokens_predicted_total"] - before
+        self.assertFalse(select.select([bodies[-1].sock], [], [], 0)[0], "the new text waited for all long bodies")
+        self.assertGreater(made, 5)  # more than the new text's: the old one went on
+        for body in bodies[1:]:
+            answer = body.getresponse()
+            self.assertEqual((answer.status, json.loads(answer.read())["error"]["code"]), (400, "context_length_exceeded"))
+        for body in bodies:
+            body.close()
+        leave(old, True)
+
+
 class LongPrompts(unittest.TestCase):
     """A prompt that takes minutes, with slow kernels."""
 
@@ -109,6 +140,32 @@ class LongPrompts(unittest.TestCase):
             if server.metrics()["llamacpp:n_decode_total"] == steps:
                 return
             self.assertLess(time.monotonic(), end)
+
+    def test_who_leaves_is_gone_within_a_pass(self):
+        """Beside a long prompt, whose passes take a quarter of a second: the pass under way ends, and perhaps one that began as the
+        client left. Texts of others have the bits that they have alone."""
+        long_prompt = {"prompt": [5 + i % 90 for i in range(16000)], "max_tokens": 1}
+        kept = {"prompt": "JULIET:", "max_tokens": 24, "temperature": 0, "ignore_eos": True}
+        held = {"prompt": "ROMEO:", "max_tokens": -1, "grammar": "root ::= [a]*", "stop": "a" * 1000 + "b", "ignore_eos": True}
+        with Server(TEXT_MODEL, "--parallel", "3", "-c", "16384", "--no-cache-prompt", threads=1, environment={"KVANT_ISA": "scalar"}) as server:
+            expected = server.post(TEXTS, kept)["choices"][0]["text"]
+            company = server.begin(TEXTS, long_prompt)
+            other = server.begin(TEXTS, kept)
+            server.wait_until(lambda metrics: metrics["llamacpp:requests_processing"] == 2)
+            for body in (ENDLESS, held, {**long_prompt, "prompt": [6 + i % 80 for i in range(16000)]}):
+                for at_once in (False, True):
+                    started = server.metrics()
+                    leaves = server.begin(TEXTS, {**body, "stream": True})
+                    before = server.wait_until(lambda metrics: metrics["llamacpp:n_decode_total"] > started["llamacpp:n_decode_total"] + 1)
+                    leave(leaves, at_once)
+                    after = before
+                    while after["kvant_texts_cancelled_total"] == started["kvant_texts_cancelled_total"]:
+                        after = server.metrics()
+                    self.assertLessEqual(after["llamacpp:n_decode_total"] - before["llamacpp:n_decode_total"], 2)
+                    self.assertEqual(after["kvant_texts_cancelled_total"], started["kvant_texts_cancelled_total"] + 1)
+            self.assertEqual(json.loads(other.getresponse().read())["choices"][0]["text"], expected)
+            for connection in (company, other):
+                leave(connection, True)
 
     def test_others_are_answered_and_the_client_may_leave(self):
         with Server(TEXT_MODEL, "-c", "16384", threads=1, environment={"KVANT_ISA": "scalar"}) as server:

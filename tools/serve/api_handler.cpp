@@ -13,6 +13,9 @@ namespace {
 
 constexpr size_t kIdBytesMax = 128;
 
+// A longer body may take over 50 ms to become tokens.
+constexpr size_t kShortBytesMax = size_t{256} << 10;
+
 // The path without /v1 in front.
 std::string_view WithoutVersion(std::string_view path) {
   constexpr std::string_view kVersion = "/v1";
@@ -123,45 +126,21 @@ ApiHandler::ApiHandler(ModelPool& models, ServeMetrics& metrics, Access access, 
                .connections = [this] { return server_ == nullptr ? 0 : server_->connections(); },
                .strict_model = names == ModelNames::kOwnOnly,
                .has_page = page == PageUse::kShown,
-               .slot_folder = slot_folder},
-      thread_([this] { Work(); }) {}
+               .slot_folder = slot_folder} {}
 
 ApiHandler::~ApiHandler() { Stop(); }
 
 void ApiHandler::Stop() {
-  std::deque<Waiting> left;  // what they hold is given up without the lock
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-    left.swap(waiting_);
-  }
-  arrived_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  short_.Stop();
+  long_.Stop();
 }
 
-void ApiHandler::Work() {
-  while (true) {
-    std::unique_lock lock(mutex_);
-    arrived_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
-    if (stopping_) return;
-    Waiting next = std::move(waiting_.front());
-    waiting_.pop_front();
-    lock.unlock();
-    if (next.model == nullptr) {
-      FindModel(*next.endpoint, std::move(next.exchange));
-    } else {
-      Answer(*next.endpoint, std::move(next.exchange), next.model);
-    }
-  }
-}
-
-void ApiHandler::Enqueue(Waiting waiting) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (stopping_) return;
-    waiting_.push_back(std::move(waiting));
-  }
-  arrived_.notify_one();
+void ApiHandler::Enqueue(const Endpoint& endpoint, Exchange exchange, const ModelLease& model) {
+  WorkQueue& queue = exchange.request.body.size() > kShortBytesMax ? long_ : short_;
+  queue.Push([this, &endpoint, model, exchange = std::move(exchange)]() mutable {
+    if (model == nullptr) return FindModel(endpoint, std::move(exchange));
+    Answer(endpoint, std::move(exchange), model);
+  });
 }
 
 // The model that a request names: in its query, or in its body.
@@ -182,7 +161,7 @@ void ApiHandler::FindModel(const Endpoint& endpoint, Exchange exchange) {
                    const ModelLease& model, const Refusal& refusal) mutable {
     if (refusal.has_value()) return exchange.Refuse(*refusal);
     if (std::this_thread::get_id() == here) return Answer(endpoint, std::move(exchange), model);
-    Enqueue({&endpoint, std::move(exchange), model});
+    Enqueue(endpoint, std::move(exchange), model);
   };
   context_.models.Acquire(name, std::move(ready));
 }
@@ -274,7 +253,7 @@ void ApiHandler::OnRequest(HttpRequest request, std::shared_ptr<HttpStream> stre
     return endpoint->answer_without(context_, std::move(exchange));
   }
   if (endpoint->is_quick) return FindModel(*endpoint, std::move(exchange));
-  Enqueue({endpoint, std::move(exchange)});
+  Enqueue(*endpoint, std::move(exchange), nullptr);
 }
 
 HttpAnswer ApiHandler::RefuseBytes(int status, const std::string& message) {

@@ -1,27 +1,26 @@
 // The server's handler of requests: who may ask, which endpoint answers, and which thread.
 //
 // Endpoints that only tell of the server are answered by the server's thread, so that they answer
-// while a long request is read. All others are answered by one thread of their own, in the order in
-// which they came. A request for a model that is not loaded waits for it, and others go on.
+// while a long request is read. All others have a thread of their own, and those with long bodies
+// another one: a text of 16 MiB takes seconds to become tokens, and short requests go on meanwhile.
+// Each of the two answers in the order in which requests came. A request for a model that is not
+// loaded waits for it, and others go on.
 //
 // Thread-safety: OnHead, OnRequest and RefuseBytes belong to the server's thread; Drain and Stop
 // may be called by any other.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "tools/serve/access.h"
 #include "tools/serve/answer/answer_format.h"
 #include "tools/serve/endpoints.h"
 #include "tools/serve/http/http_server.h"
 #include "tools/serve/models/model_pool.h"
+#include "tools/serve/work_queue.h"
 
 namespace kvant::tools {
 
@@ -43,20 +42,14 @@ class ApiHandler final : public HttpHandler {
 
   // New texts are refused from now on.
   void Drain() { draining_.store(true); }
-  // Ends the thread. Requests that wait for it are not answered.
+  // Ends the threads. Requests that wait for them are not answered.
   void Stop();
 
  private:
-  struct Waiting {
-    const Endpoint* endpoint = nullptr;
-    Exchange exchange = {};
-    ModelLease model = {};  // null: it is not known yet which
-  };
-
   Refusal CheckHead(const HttpRequest& head, const Endpoint** endpoint) const;
   std::vector<HttpHeader> HeadersFor(const HttpRequest& request) const;
-  void Enqueue(Waiting waiting);
-  void Work();
+  // `model` is null where it is not known yet which one answers.
+  void Enqueue(const Endpoint& endpoint, Exchange exchange, const ModelLease& model);
   Refusal ReadModelName(const Exchange& exchange, std::string* out) const;
   void FindModel(const Endpoint& endpoint, Exchange exchange);
   void Answer(const Endpoint& endpoint, Exchange exchange, const ModelLease& model);
@@ -66,11 +59,8 @@ class ApiHandler final : public HttpHandler {
   const HttpServer* server_ = nullptr;
   std::atomic<bool> draining_ = false;
 
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::deque<Waiting> waiting_;
-  bool stopping_ = false;
-  std::thread thread_;
+  WorkQueue short_;
+  WorkQueue long_;
 };
 
 }  // namespace kvant::tools

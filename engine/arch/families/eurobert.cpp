@@ -43,16 +43,17 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   return AddRopeScaling(config, shape, shape.head_dim, out);
 }
 
-// Heads that score each row and then take the mean (late) cannot be said in the file.
+// A head that scores each row and takes the mean of the scores (late) has the same logits as one
+// that takes the mean in front of its last matrix.
 Status AddScores(const JsonObject& config, const HfShape& shape, Parameters& out) {
-  KVANT_ASSIGN(const auto pooling, config.String("classifier_pooling"));
-  const bool is_mean = pooling == "mean";
-  if (!is_mean && pooling != "bos") {
-    return MakeError(ErrorCode::kNotSupported, "{}: expected bos or mean, found \"{}\"",
-                     config.Where("classifier_pooling"), pooling.value_or("late"));
+  KVANT_ASSIGN(const auto named, config.String("classifier_pooling"));
+  const std::string pooling = named.value_or("late");
+  if (pooling != "late" && pooling != "mean" && pooling != "bos") {
+    return config.Wrong("classifier_pooling", "late, mean or bos");
   }
   out.writer->AddU32(out.Key("classifier.pooling_type"),
-                     static_cast<uint32_t>(is_mean ? Pooling::kMean : Pooling::kCls));
+                     static_cast<uint32_t>(pooling == "bos" ? Pooling::kCls : Pooling::kMean));
+  if (pooling == "late") out.writer->AddBool(out.Key("classifier.reads_rows"), true);
   return AddParameters(config, shape, out);
 }
 

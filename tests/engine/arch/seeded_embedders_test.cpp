@@ -210,7 +210,7 @@ INSTANTIATE_TEST_SUITE_P(
         EmbedderSetting{"jina-bert-v2", "", "/position_embedding_type", "absolute", "alibi"},
         EmbedderSetting{"jina-bert-v2", "", "/feed_forward_type", "original", "\"original\""},
         EmbedderSetting{"neo-bert", "", "/hidden_act", "GELU", "\"GELU\""},
-        EmbedderSetting{"eurobert-rank", "", "/classifier_pooling", "late", "found \"late\""},
+        EmbedderSetting{"eurobert-rank", "", "/classifier_pooling", "max", "late, mean or bos"},
         EmbedderSetting{"gemma-embedding", "", "/use_bidirectional_attention", false, "vectors"},
         EmbedderSetting{"qwen3-rank", "", "/head_dim", nullptr, "head_dim"},
         EmbedderSetting{"bert", kModulesFile, "/0/type", "models.CNN", "models.CNN"},

@@ -300,12 +300,11 @@ TEST_F(UnigramFolder, MayHaveTheOrderOfFairseq) {
   EXPECT_EQ(vocabulary->Find("<unk>"), 3);
 }
 
-TEST_F(UnigramFolder, NeedsSentencePiecesFile) {
+TEST_F(UnigramFolder, WithoutThatFileIsReadFromTokenizerJson) {
   const auto vocabulary = Read(json::object());
   ASSERT_FALSE(vocabulary.ok());
   EXPECT_THAT(vocabulary.error().message,
-              HasSubstr("tokenizer.json: a tokenizer of type \"Unigram\" is converted from "
-                        "SentencePiece's file; expected one of tokenizer.model, spiece.model"));
+              HasSubstr("tokenizer.json: model: vocab is [], expected an array of pieces"));
 }
 
 // Special tokens and templates, as the tokenizer and the metadata of the written file show them.

@@ -151,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(
         TokenizerStep{"wordpiece", "/model/vocab", nlohmann::json::array(), "an object of tokens"},
         TokenizerStep{"unigram", "/normalizer", {{"type", "Lowercase"}}, "Lowercase"},
         TokenizerStep{"unigram", "/pre_tokenizer", {{"type", "Punctuation"}}, "Punctuation"},
-        TokenizerStep{"unigram", "/model/byte_fallback", true, "byte_fallback: true"},
+        TokenizerStep{"unigram", "/model/byte_fallback", true, "a piece for each byte, found 0"},
         TokenizerStep{"unigram", "/model/vocab/7", "x", "vocab[7] is"},
         TokenizerStep{"unigram", "/model/unk_id", 100000, "unk_id"}));
 

@@ -67,10 +67,10 @@ TEST(PrefixCache, KnowsWhatSequencesHoldNow) {
   ExpectOk(runner->Append(id, RandomTokens(300, 1)));
   ExpectOk(runner->Reset(id));
   ExpectOk(runner->Append(id, RandomTokens(100, 2)));
-  EXPECT_EQ(Reused(*runner, model, RandomTokens(100, 2)), 96u);
+  EXPECT_EQ(Reused(*runner, model, RandomTokens(100, 2)), 99u);
   ExpectOk(runner->Rewind(id, 40));
   ExpectOk(runner->Append(id, RandomTokens(60, 3)));
-  EXPECT_EQ(Reused(*runner, model, TokensOf(*runner, id)), 96u);
+  EXPECT_EQ(Reused(*runner, model, TokensOf(*runner, id)), 99u);
   // A fork that grows by one block.
   ExpectOk(runner->Reset(id));
   ExpectOk(runner->Append(id, RandomTokens(33, 4)));
@@ -84,6 +84,31 @@ TEST(PrefixCache, KnowsWhatSequencesHoldNow) {
   const auto loaded = later->Load(folder / "saved");
   ASSERT_TRUE(loaded.ok());
   EXPECT_EQ(Reused(*later, model, TokensOf(*later, loaded->front())), 64u);
+}
+
+// A text that begins like that of another sequence takes all of the beginning, in the middle of a
+// block, too, and both go on; when the other one is gone, whole blocks are left.
+TEST(PrefixCache, SequencesShareEveryToken) {
+  for (const int64_t window : {7, 40}) {
+    const auto model = OpenTiny(MixedShape(window), OwnGemm());
+    const auto runner = OpenKnowing(model);
+    const std::vector<TokenId> first = RandomTokens(100, 1);
+    const std::vector<TokenId> more = RandomTokens(20, 3);
+    const SequenceId id = NewSequence(*runner);
+    ExpectOk(runner->Append(id, first));
+    for (const size_t common : {1, 31, 33, 77, 96, 99, 100}) {
+      std::vector<TokenId> text(first.begin(), first.begin() + static_cast<int64_t>(common));
+      text.insert(text.end(), more.begin(), more.end());
+      if (common < first.size() && text[common] == first[common]) text[common] ^= 1;
+      EXPECT_EQ(Reused(*runner, model, text), common) << window;
+    }
+    ExpectOk(runner->Append(id, more));
+    EXPECT_EQ(
+        MaxDifference(runner->logits(id), LogitsAlone(model, KvType::kF32, TokensOf(*runner, id))),
+        0.0);
+    ExpectOk(runner->FreeSequence(id));
+    EXPECT_EQ(Reused(*runner, model, first), 96u);
+  }
 }
 
 // After a prune or an import the cache is not what the tokens alone give, in copies neither.

@@ -371,7 +371,7 @@ TEST_P(AdaptersInCompany, PrefixesBelongToAdapters) {
     EXPECT_EQ(runner->stats().tokens_reused, before);
     const SequenceId second = NewWith(*runner, uses);
     ExpectOk(runner->Append(second, tokens));
-    EXPECT_EQ(runner->stats().tokens_reused, before + 192);
+    EXPECT_EQ(runner->stats().tokens_reused, before + 199);
     ExpectOk(runner->FreeSequence(first));
     ExpectOk(runner->FreeSequence(second));
   }
