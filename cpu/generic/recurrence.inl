@@ -172,6 +172,26 @@ inline void ScanWkv7(const ScanTask& task, Number* state, int64_t t,
   });
 }
 
+// Asks for what a row reads and writes. Rows lie far apart, often by a multiple of 4 KiB, so that
+// no prefetcher finds the next one and few of them stay in a cache. (GCC leaves out calls of a
+// function that only prefetches.)
+[[gnu::always_inline]] inline void PrefetchRow(const ScanTask& task, int64_t t) {
+  constexpr int64_t kLineFloats = 16;
+  const bool of_keys = task.rule != ScanRule::kAdd && task.rule != ScanRule::kDelta;
+  for (int64_t i = 0; i < task.depth; i += kLineFloats) {
+    __builtin_prefetch(task.keys + t * task.key_stride + i);
+    __builtin_prefetch(task.queries + t * task.key_stride + i);
+    if (of_keys) __builtin_prefetch(task.decays + t * task.gate_stride + i);
+  }
+  __builtin_prefetch(task.values + t * task.value_stride);
+  // Stores to the state wait for the one to the result.
+  __builtin_prefetch(task.out + t * task.out_stride, 1);
+  __builtin_prefetch(task.gains == nullptr ? task.decays : task.gains + t * task.gate_stride);
+}
+
+// Rows between a row and the one that it asks for.
+inline constexpr int64_t kScanAhead = 4;
+
 // The rules with a decay and a gain for the whole state.
 template <class Number>
 inline void ScanGated(const ScanTask& task, Number* state, int64_t t, F32 (&added)[kScanVectors],
@@ -254,6 +274,7 @@ inline void ScanDeltaRows(const ScanTask& task, float* state) {
   F32 known[kScanVectors];
   ScanProduct(state, KeyToAskFor<kOfKeys>(task, 0, decayed), task.depth, known);
   for (int64_t t = 0; t < task.rows; ++t) {
+    if (t + kScanAhead < task.rows) PrefetchRow(task, t + kScanAhead);
     const float* decays = task.decays + t * task.gate_stride;
     const F32 gain = Broadcast(task.gains[t * task.gate_stride]);
     const F32 value = LoadPartial(task.values + t * task.value_stride, task.cols);
@@ -287,6 +308,7 @@ inline void ScanState(const ScanTask& task, Number* state) {
     if (task.rule == ScanRule::kKda) return ScanDeltaRows<true>(task, state);
   }
   for (int64_t t = 0; t < task.rows; ++t) {
+    if (t + kScanAhead < task.rows) PrefetchRow(task, t + kScanAhead);
     const float* value = task.values + t * task.value_stride;
     F32 added[kScanVectors];
     for (int v = 0; v < kScanVectors; ++v) {

@@ -1,4 +1,4 @@
-// The inputs of the scan of Kimi delta attention: queries and keys of unit length, decays and gains.
+// The inputs of the scan of Kimi delta attention: queries and keys of unit length, decays, gains.
 #include <cmath>
 
 #include <fmt/format.h>
