@@ -124,9 +124,13 @@ class ScanNode final : public Node {
   void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
     const int64_t tasks = shape_.heads * shape_.panels();
     const Range range = OwnedRange(CountParts(pass) * tasks, 1, member.index, member.count);
-    for (int64_t task = range.begin; task < range.end; ++task) {
+    int64_t together = 0;
+    for (int64_t task = range.begin; task < range.end; task += together) {
       const PartStates part = PartStatesOf(pass, state_, task / tasks);
-      RunPanel(pass, member, part, task % tasks);
+      const int64_t panel = task % tasks;
+      together = std::min({range.end - task, shape_.panels() - panel % shape_.panels(),
+                           part.after == nullptr ? 1 : kPanelsTogether});
+      RunPanels(pass, member, part, {panel, panel + together});
     }
     KeepTails(pass, state_, tail_offset(), member, [&](int64_t row, float* kept) {
       const auto copy = [&kept](const float* from, int64_t count) {
@@ -244,35 +248,55 @@ class ScanNode final : public Node {
     return "";
   }
 
-  void RunPanel(const PassContext& pass, const ThreadPool::Member& member, const PartStates& part,
-                int64_t panel) const {
+  // Panels of a head take turns, so that the rows that they read are in a cache. Without a state to
+  // keep there is scratch for one panel.
+  static constexpr int64_t kPanelsTogether = 8;
+  static constexpr int64_t kRowsOfTurn = 16;
+
+  void RunPanels(const PassContext& pass, const ThreadPool::Member& member, const PartStates& part,
+                 const Range& panels) const {
+    std::array<void*, kPanelsTogether> states = {};
+    const ScanPanels all(part, shape_.panel_floats());
+    for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+      states[static_cast<size_t>(panel - panels.begin)] = all.Begin(panel, pass.Scratch(member));
+    }
+    for (int64_t row = 0; row < part.rows; row += kRowsOfTurn) {
+      const Range rows = {part.first_row + row,
+                          part.first_row + std::min(row + kRowsOfTurn, part.rows)};
+      for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+        void* state = states[static_cast<size_t>(panel - panels.begin)];
+        RunPanel(pass, rows, panel, state, part.element);
+      }
+    }
+  }
+
+  void RunPanel(const PassContext& pass, const Range& rows, int64_t panel, void* state,
+                KvType element) const {
     const int64_t head = panel / shape_.panels();
     const int64_t col = panel % shape_.panels() * cpu::kScanColumns;
-    void* state = ScanPanels(part, shape_.panel_floats()).Begin(panel, pass.Scratch(member));
     const int64_t keys = shape_.key_heads[static_cast<size_t>(head)] * shape_.depth;
-    const float* in = pass.FloatRow(values_.in, part.first_row);
+    const float* in = pass.FloatRow(values_.in, rows.begin);
     const float* values = in + shape_.values + head * shape_.cols + col;
-    const float* gates = pass.FloatRow(values_.gates, part.first_row);
-    cpu::ScanTask task = {
-        .rule = shape_.rule,
-        .rows = part.rows,
-        .depth = shape_.depth,
-        .cols = std::min(cpu::kScanColumns, shape_.cols - col),
-        .keys = in + shape_.keys + keys,
-        .queries = in + shape_.queries + keys,
-        .key_stride = pass.RowFloats(values_.in),
-        .values = values,
-        .value_stride = pass.RowFloats(values_.in),
-        .decays = gates + head * (shape_.has_key_decays() ? shape_.depth : 1),
-        .gains = GainsOf(gates, head),
-        .gate_stride = pass.RowFloats(values_.gates),
-        .state = state,
-        .out = pass.FloatRow(values_.out, part.first_row) + head * shape_.cols + col,
-        .out_stride = pass.RowFloats(values_.out),
-        .state_type = part.element};
+    const float* gates = pass.FloatRow(values_.gates, rows.begin);
+    cpu::ScanTask task = {.rule = shape_.rule,
+                          .rows = rows.end - rows.begin,
+                          .depth = shape_.depth,
+                          .cols = std::min(cpu::kScanColumns, shape_.cols - col),
+                          .keys = in + shape_.keys + keys,
+                          .queries = in + shape_.queries + keys,
+                          .key_stride = pass.RowFloats(values_.in),
+                          .values = values,
+                          .value_stride = pass.RowFloats(values_.in),
+                          .decays = gates + head * (shape_.has_key_decays() ? shape_.depth : 1),
+                          .gains = GainsOf(gates, head),
+                          .gate_stride = pass.RowFloats(values_.gates),
+                          .state = state,
+                          .out = pass.FloatRow(values_.out, rows.begin) + head * shape_.cols + col,
+                          .out_stride = pass.RowFloats(values_.out),
+                          .state_type = element};
     if (!shape_.bonus.empty()) task.bonus = shape_.bonus.data() + head * shape_.depth;
     if (values_.erasers != kNoValue) {
-      task.erasers = pass.FloatRow(values_.erasers, part.first_row) + head * shape_.depth;
+      task.erasers = pass.FloatRow(values_.erasers, rows.begin) + head * shape_.depth;
       task.writers = task.erasers + shape_.heads * shape_.depth;
       task.eraser_stride = pass.RowFloats(values_.erasers);
     }
