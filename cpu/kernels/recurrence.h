@@ -23,6 +23,7 @@ struct ConvTask {
 enum class ScanRule : uint8_t {
   kAdd,    // state = decay * state + key (x) gain * value
   kDelta,  // state = decay * state + key (x) gain * (value - key . decay * state)
+  kKda,    // kDelta with a decay for each number of a key (Kimi delta attention)
   // RWKV 6 and 7, which have a decay for each number of a key. The first reads the state before it
   // changes: out = query . (state + bonus * key (x) value).
   kWkv6,  // state = decays * state + key (x) value
@@ -31,6 +32,9 @@ enum class ScanRule : uint8_t {
 
 // Columns of a state that one call takes, which depend on no others.
 inline constexpr int64_t kScanColumns = 16;
+
+// The longest keys of kKda, for which a kernel has a vector of its own.
+inline constexpr int64_t kKdaDepthMax = 4096;
 
 // Each row in turn updates the state, [depth][kScanColumns], by its rule; then out = query . state.
 // A state of F16 is rounded after each row (to nearest even, clamped to the finite range), so that
@@ -47,7 +51,7 @@ struct ScanTask {
   const float* values;
   int64_t value_stride;
   const float* decays;  // one for each row, or [depth] for each
-  const float* gains;   // one for each row, with the same stride; of kAdd and kDelta
+  const float* gains;   // one for each row, with the same stride; of kAdd, kDelta and kKda
   int64_t gate_stride;
   void* state;  // of state_type; columns beyond `cols` are zeros and stay so
   float* out;
@@ -57,6 +61,17 @@ struct ScanTask {
   const float* writers = nullptr;  // likewise, with the same stride
   int64_t eraser_stride = 0;
   KvType state_type = KvType::kF32;  // or kF16
+};
+
+// The decays of keys, out[c] = exp(rate * softplus(x)) or, with a bound, which is below 0,
+// exp(bound * sigmoid(rate * x)), of x = in[c] + biases[c].
+struct KeyDecayTask {
+  const float* in;
+  const float* biases;
+  float rate;
+  float bound;  // 0: none
+  int64_t cols;
+  float* out;  // may be `in`
 };
 
 // The scan of Mamba 1, whose steps differ from column to column. For each row in turn and each

@@ -112,6 +112,7 @@ struct KernelTable {
   // out = x / (1 + exp(-gates)); out may be x. exp is within 2 ulp.
   void (*sigmoid_gate)(const float* gates, const float* x, int64_t cols, float* out);
   void (*causal_conv)(const ConvTask& task);
+  void (*key_decays)(const KeyDecayTask& task);
   void (*scan)(const ScanTask& task);
   void (*selective_scan)(const SelectiveScanTask& task);
 

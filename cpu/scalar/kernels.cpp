@@ -173,6 +173,7 @@ const KernelTable* Kernels() {
       .attention_merge = AttentionMerge,
       .sigmoid_gate = SigmoidGate,
       .causal_conv = CausalConv,
+      .key_decays = KeyDecays,
       .scan = Scan,
       .selective_scan = SelectiveScan,
       .portable_exps = PortableExps,

@@ -34,6 +34,7 @@
 #include "engine/arch/sublayers/ffn_and_experts.h"
 #include "engine/arch/sublayers/frame_input.h"
 #include "engine/arch/sublayers/gated_ffn.h"
+#include "engine/arch/sublayers/kda.h"
 #include "engine/arch/sublayers/latent_attention.h"
 #include "engine/arch/sublayers/laurel.h"
 #include "engine/arch/sublayers/layer_input.h"
@@ -54,9 +55,10 @@ using graph::RopeSpec;
 
 // The kinds of sublayers. Each alternative is a struct in engine/arch/sublayers with its sizes and
 // a function AddNodes.
-using Block = std::variant<Attention, CrossAttention, LatentAttention, GatedFfn, PlainFfn, Experts,
-                           FfnAndExperts, LayerInput, PredictStreams, CorrectStreams, Laurel,
-                           ShortConv, DeltaNet, Mamba1, Mamba2, Rwkv6Mix, Rwkv7Mix, ChannelMix>;
+using Block =
+    std::variant<Attention, CrossAttention, LatentAttention, GatedFfn, PlainFfn, Experts,
+                 FfnAndExperts, LayerInput, PredictStreams, CorrectStreams, Laurel, ShortConv,
+                 DeltaNet, Kda, Mamba1, Mamba2, Rwkv6Mix, Rwkv7Mix, ChannelMix>;
 
 struct Sublayer {
   std::optional<Norm> norm_before;

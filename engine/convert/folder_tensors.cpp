@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <span>
 
 #include "base/log.h"
@@ -86,11 +87,14 @@ bool HasNumberMark(std::string_view name) {
   return name.find(kNumberMark) != std::string_view::npos;
 }
 
+// Dimensions of one change nothing of where values lie.
 Status CheckShape(const SafetensorsModel& model, const SafetensorsTensor& source,
                   const std::vector<int64_t>& expected) {
-  std::span<const int64_t> found(source.shape);
-  while (expected.size() == 1 && found.size() > 1 && found.front() == 1) found = found.subspan(1);
-  if (std::ranges::equal(found, expected)) return {};
+  const auto counts = [](int64_t size) { return size != 1; };
+  if (std::ranges::equal(source.shape | std::views::filter(counts),
+                         expected | std::views::filter(counts))) {
+    return {};
+  }
   return MakeError(
       ErrorCode::kCorrupt, "{}: tensor {} has shape {}, but the sizes in config.json make {}",
       model.FileOf(source), Quoted(source.name), ShapeText(source.shape), ShapeText(expected));

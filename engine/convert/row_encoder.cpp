@@ -158,6 +158,8 @@ void RowEncoder::Encode(int64_t row, std::byte* out) {
     DivideByLength();
   } else if (tensor_.change == Values::kMinusExp) {
     for (float& value : values_) value = -std::exp(value);
+  } else if (tensor_.change == Values::kExp) {
+    for (float& value : values_) value = std::exp(value);
   } else if (tensor_.change == Values::kRescaled) {
     for (float& value : values_) value *= tensor_.factor;
   }

@@ -52,6 +52,7 @@ void SetShape(const HfTensor& row, const HfShape& shape, OutputTensor& tensor) {
   const bool of_experts = row.experts != ExpertForm::kNone && !each_row;
   tensor.dims = {is_vector ? rows : ExtentSize(row.columns, shape)};
   if (by_letter) tensor.dims.insert(tensor.dims.end(), {1, 1});
+  if (row.columns == Extent::kConvTapsApart) tensor.dims.push_back(1);
   if (!is_vector && row.rows != Extent::kOne) tensor.dims.push_back(rows);
   if (of_experts) tensor.dims.push_back(arch::StackedCountOf(row, shape));
   if (arch::IsOfHeads(row.order)) {

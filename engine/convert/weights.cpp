@@ -184,7 +184,7 @@ class Planner {
       KVANT_TRY(CheckSameType(model_, *tensor.sources.front(), *tensor.sources.back()));
     }
     tensor.name = WithNumber(row.gguf_name, layer);
-    tensor.of_convolution = row.columns == Extent::kConvTaps;
+    tensor.of_convolution = arch::IsConvTaps(row.columns);
     SetShape(row, shape_, tensor);
     tensor.format = FormatFor(tensor);
     tensor.order = row.order;

@@ -66,6 +66,16 @@ Result<WeightVector> PlanBuilder::Vectors(const std::string& name, int64_t size,
   return values;
 }
 
+Result<WeightVector> PlanBuilder::VectorsApart(const std::string& name, int64_t size,
+                                               int64_t count) const {
+  const GgufTensor* tensor = file_.FindTensor(name);
+  if (tensor == nullptr || tensor->dims[1] != 1 || count == 1) return Vectors(name, size, count);
+  KVANT_ASSIGN(tensor, Matrix(name, size, 1, count));
+  WeightVector values(static_cast<size_t>(size * count));
+  quant::DecodeRows(*tensor->format, tensor->data, count, size, values.data());
+  return values;
+}
+
 Result<WeightVector> PlanBuilder::OptionalVector(const std::string& name, int64_t size) const {
   if (file_.FindTensor(name) == nullptr) return WeightVector();
   return Vector(name, size);

@@ -57,6 +57,8 @@ class PlanBuilder {
   Result<WeightVector> Scales(const std::string& name, int64_t count) const;
   // Several vectors of `size` values, one after the other.
   Result<WeightVector> Vectors(const std::string& name, int64_t size, int64_t count) const;
+  // Vectors of [size x count] or of [size x 1 x count].
+  Result<WeightVector> VectorsApart(const std::string& name, int64_t size, int64_t count) const;
 
   // Appends the matrix `name`.weight, with `name`.bias and `name`.scale if there are any, to the
   // operands of a product, and what adapters add to it. Its rows become the next columns of the

@@ -14,7 +14,7 @@ bool IsQuantizable(const formats::GgufTensor& tensor) {
   // Pieces of names. The names in the last line are later than February 2025.
   constexpr std::string_view kKept[] = {"_norm.weight",
                                         "ffn_gate_inp.weight",
-                                        "ssm_conv1d.weight",
+                                        "ssm_conv1d",
                                         "time_mix_first.weight",
                                         "time_mix_w0.weight",
                                         "time_mix_w1.weight",

@@ -18,6 +18,7 @@
 #include "tests/engine/reference/ffn_and_experts.h"
 #include "tests/engine/reference/frame_input.h"
 #include "tests/engine/reference/gated_ffn.h"
+#include "tests/engine/reference/kda.h"
 #include "tests/engine/reference/latent_attention.h"
 #include "tests/engine/reference/layer_input.h"
 #include "tests/engine/reference/mamba1.h"

@@ -138,6 +138,15 @@ KOLIBRI = dict(EXPERTS, head_dim=16, num_experts=8, num_experts_per_tok=3, moe_i
                    (".post_mlp_layernorm.", ".post_ffn_norm.")]))
 GRANITE_SWA = dict(GROUPED, embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2, logits_scaling=2.5, sliding_window=9,
                    needs=5)
+KDA = dict(EXPERTS, num_key_value_heads=None, num_experts=8, moe_intermediate_size=24, kv_lora_rank=24, qk_nope_head_dim=16, qk_rope_head_dim=8,
+           v_head_dim=12, routed_scaling_factor=1.8, needs=5)
+KIMI = dict(KDA, linear_num_heads=4, linear_head_dim=16, linear_conv_kernel_dim=4, num_experts_per_token=3, rms_norm_eps=1e-5)
+KIMI_NAMES = dict(MINIMAX, convs=True, own_dense=True, renames=[(".self_attn.forget_gate.", ".self_attn.")])
+KIMI_INNER = dict(head_dim=16, num_heads=4, short_conv_kernel_size=4, full_attn_layers=[2, 4], kda_layers=[1, 3, 5])
+LING = dict(KDA, num_experts=12, num_experts_per_tok=3, num_shared_experts=1, n_group=3, topk_group=2, head_dim=16, short_conv_kernel_size=4,
+            rope_theta=500.0)
+LING_NAMES = dict(EACH, convs=True, renames=[("model.embed_tokens.", "model.word_embeddings."), (".self_attn.", ".attention."), (
+    ".forget_gate.", "."), (".o_proj.", ".dense."), (".gate.e_score_correction_bias", ".gate.expert_bias")])
 VISION_ROPE = {"rope_type": "default", "rope_theta": 500.0, "mrope_section": [3, 3, 2]}
 
 
@@ -377,6 +386,26 @@ MODELS = {
                                          num_experts_per_tok=3, moe_intermediate_size=24, num_shared_experts=1, first_k_dense_replace=1,
                                          n_group=3, topk_group=2, routed_scaling_factor=2.5, partial_rotary_factor=0.5, rope_theta=500.0,
                                          score_function="sigmoid", norm_topk_prob=True, use_qk_norm=True)),
+    # Decays of two steps, latent attention without positions; as transformers writes its settings, and as published folders have them.
+    "kimi-linear": ("KimiLinear", dict(KIMI, num_hidden_layers=5, num_shared_experts=1, layer_types=mixers(5, "linear_attention", 2, 4),
+                                       published=dict(KIMI_NAMES, own_dense=False))),
+    "kimi-linear-published": ("KimiLinear", dict(KIMI, num_hidden_layers=5, num_shared_experts=2, num_expert_group=4, topk_group=2, moe_renormalize=False,
+                                                 layer_types=mixers(5, "linear_attention", 1, 3), published=KIMI_NAMES, written=dict(
+        SMALL, architectures=["KimiLinearForCausalLM"], num_hidden_layers=5, hidden_act="silu", rms_norm_eps=1e-5, tie_word_embeddings=False,
+        model_max_length=128, num_key_value_heads=4, head_dim=24, first_k_dense_replace=1, linear_attn_config=KIMI_INNER, kv_lora_rank=24,
+        q_lora_rank=None, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, mla_use_nope=True, num_experts=8, num_experts_per_token=3,
+        moe_intermediate_size=24, num_shared_experts=2, num_expert_group=4, topk_group=2, moe_renormalize=False, routed_scaling_factor=1.8,
+        moe_router_activation_func="sigmoid", use_grouped_topk=True, moe_layer_freq=1))),
+    "bailingmoe3": ("BailingHybrid", dict(LING, num_hidden_layers=4, layer_group_size=2, first_k_dense_replace=1, kda_lower_bound=-0.8,
+                                          published=LING_NAMES)),
+    "bailingmoe3-published": ("BailingHybrid", dict(LING, num_hidden_layers=3, layer_group_size=3, first_k_dense_replace=2, q_lora_rank=20,
+                                                    kda_lower_bound=-2.0, published=dict(LING_NAMES, kda_out=True), written=dict(
+        SMALL, architectures=["BailingMoeV3ForCausalLM"], num_hidden_layers=3, layer_group_size=3, hidden_act="silu", rms_norm_eps=1e-6,
+        tie_word_embeddings=False, num_key_value_heads=4, head_dim=16, short_conv_kernel_size=4, first_k_dense_replace=2, kda_safe_gate=True,
+        kda_lower_bound=-2.0, no_kda_lora=True, gated_attention_proj_granularity_type="head_wise", kv_lora_rank=24, q_lora_rank=20,
+        qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, rope_theta=500.0, num_experts=12, num_experts_per_tok=3, moe_intermediate_size=24,
+        num_shared_experts=1, moe_shared_expert_intermediate_size=24, n_group=3, topk_group=2, norm_topk_prob=True, routed_scaling_factor=1.8,
+        score_function="sigmoid", num_nextn_predict_layers=1, expert_swiglu_limit_list=[None, 0.0, 0.0, 0.0]))),
     "mistral4": ("Mistral4", dict(LATENT, n_group=1, topk_group=1, n_shared_experts=1, norm_topk_prob=True, routed_scaling_factor=1.4, needs=5,
                                   rope_parameters=dict(YARN, rope_theta=500.0, mscale=0.8, mscale_all_dim=0.8, llama_4_scaling_beta=0.3))),
     "mistral4-text": ("Mistral4", dict(LATENT, num_hidden_layers=2, n_group=4, topk_group=2, n_shared_experts=2, norm_topk_prob=False, needs=5,
@@ -558,6 +587,10 @@ def published_parts(name, parameter, names):
     """The names in a folder and the parts of the parameter that they stand for."""
     for found, other in names.get("renames", []):
         name = name.replace(found, other)
+    if names.get("kda_out") and parameter.shape == (32, 64):
+        name = name.replace(".dense.", ".o_proj.")
+    if names.get("convs") and name.endswith("conv1d.weight"):
+        return [(name.replace("conv1d", f"{part}_conv1d"), rows) for part, rows in zip("qkv", parameter.chunk(3))]
     if names.get("transposed"):
         return [(name, parameter.transpose(1, 2) if ".mlp.experts." in name else parameter)]
     if names.get("stacked"):
@@ -570,7 +603,8 @@ def published_parts(name, parameter, names):
         if not prefix.endswith(".experts"):
             return [(name, parameter)]
         return [(f"{prefix}.{i}.{kind}.weight", parameter[i]) for i in range(parameter.shape[0])]
-    if not names or ".mlp." not in name:
+    if not names or ".mlp." not in name or names.get("own_dense") and ".mlp.experts" not in name and name.endswith("_proj.weight") and (
+            ".shared_" not in name):
         return [(name, parameter)]
     name = name.replace(".mlp.", f".{names['mlp']}.")
     if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):

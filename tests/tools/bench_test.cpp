@@ -55,6 +55,14 @@ class BenchTest : public testing::Test {
     for (const json& row : rows) values.push_back(row[name].get<int64_t>());
     return values;
   }
+  // The matrices of a shape in Q8_0 that a token reads, in values, and bytes of floats beside them.
+  static void ExpectWork(const std::string& shape, double quantized, double float_bytes = 0) {
+    const json rows =
+        Rows({"--synthetic", shape + ":Q8_0", "-p", "0", "-n", "1", "-r", "1", "-t", "1"});
+    ASSERT_EQ(rows.size(), 1u);
+    EXPECT_EQ(rows[0]["work_weight_bytes"].get<double>(), quantized * 34 / 32 + float_bytes);
+    EXPECT_EQ(rows[0]["work_int8_macs"].get<double>(), quantized);
+  }
   static void ExpectRefused(std::vector<std::string> arguments, int code, const std::string& part) {
     SCOPED_TRACE(testing::PrintToString(arguments));
     arguments.insert(arguments.begin(), "bench");
@@ -132,36 +140,34 @@ TEST_F(BenchTest, FieldsAreWhatTheirNamesSay) {
 // Two layers with 4 heads of 64 and 2 kv heads, 2 of 8 experts of 256 for each token, a router of
 // floats.
 TEST_F(BenchTest, CountsTheExpertsThatATokenUses) {
-  const json rows =
-      Rows({"--synthetic", "moe-tiny:Q8_0", "-p", "0", "-n", "1", "-r", "1", "-t", "1"});
-  ASSERT_EQ(rows.size(), 1u);
   const double quantized = 2 * (256 * (256 + 2 * 128 + 256) + 2 * 3 * 256 * 256) + 256 * 512;
-  EXPECT_EQ(rows[0]["work_weight_bytes"].get<double>(), quantized * 34 / 32 + 2 * 256 * 8 * 4);
-  EXPECT_EQ(rows[0]["work_int8_macs"].get<double>(), quantized);
+  ExpectWork("moe-tiny", quantized, 2 * 256 * 8 * 4);
 }
 
 // Two layers with 4 heads of 64 + 32 dimensions and values of 64, latents of 128; the first layer
 // has no experts, the second a shared one beside 2 of 8.
 TEST_F(BenchTest, CountsTheMatricesOfHeads) {
-  const json rows =
-      Rows({"--synthetic", "deepseek-tiny:Q8_0", "-p", "0", "-n", "1", "-r", "1", "-t", "1"});
-  ASSERT_EQ(rows.size(), 1u);
   const double attention = 256 * (4 * 96 + 160 + 4 * 64) + 2 * 4 * 64 * 128;
   const double ffns = 3 * 256 * 512 + 3 * 3 * 256 * 256;
   const double quantized = 2 * attention + ffns + 256 * 512;
-  EXPECT_EQ(rows[0]["work_weight_bytes"].get<double>(), quantized * 34 / 32 + 256 * 8 * 4);
-  EXPECT_EQ(rows[0]["work_int8_macs"].get<double>(), quantized);
+  ExpectWork("deepseek-tiny", quantized, 256 * 8 * 4);
+}
+
+// Two layers with delta attention of 4 heads of 64, and one with latent attention whose heads have
+// gates; the first layer has no experts, the others a shared one beside 2 of 8.
+TEST_F(BenchTest, CountsKimiDeltaAttention) {
+  const double delta = 256 * (5 * 256 + 4) + 256 * 256;
+  const double attention = 256 * (4 * 96 + 160 + 4 + 4 * 64) + 2 * 4 * 64 * 128;
+  const double ffns = 3 * 256 * 512 + 2 * 3 * 3 * 256 * 256;
+  const double quantized = 2 * delta + attention + ffns + 256 * 512;
+  ExpectWork("kda-tiny", quantized, 2 * 256 * 8 * 4);
 }
 
 // Seven layers with 4 heads of 128 and 2 kv heads; the embedding is the output matrix too.
 TEST_F(BenchTest, CountsTheLayersOfWindows) {
-  const json rows =
-      Rows({"--synthetic", "gemma3-tiny:Q8_0", "-p", "0", "-n", "1", "-r", "1", "-t", "1"});
-  ASSERT_EQ(rows.size(), 1u);
   const double layer = 256 * (512 + 2 * 256 + 512) + 3 * 256 * 512;
   const double quantized = 7 * layer + 256 * 512;
-  EXPECT_EQ(rows[0]["work_weight_bytes"].get<double>(), quantized * 34 / 32);
-  EXPECT_EQ(rows[0]["work_int8_macs"].get<double>(), quantized);
+  ExpectWork("gemma3-tiny", quantized);
 }
 
 // Rows with queries, keys and values, and results of both layers, whoever searches.
@@ -180,25 +186,17 @@ TEST_F(BenchTest, CountsTheBytesOverTheBusToADevice) {
 
 // The sizes of moe-tiny.
 TEST_F(BenchTest, CountsExpertsWithBiases) {
-  const json rows =
-      Rows({"--synthetic", "gpt-oss-tiny:Q8_0", "-p", "0", "-n", "1", "-r", "1", "-t", "1"});
-  ASSERT_EQ(rows.size(), 1u);
   const double quantized = 2 * (256 * (256 + 2 * 128 + 256) + 2 * 3 * 256 * 256) + 256 * 512;
-  EXPECT_EQ(rows[0]["work_weight_bytes"].get<double>(), quantized * 34 / 32 + 2 * 256 * 8 * 4);
-  EXPECT_EQ(rows[0]["work_int8_macs"].get<double>(), quantized);
+  ExpectWork("gpt-oss-tiny", quantized, 2 * 256 * 8 * 4);
 }
 
 // Three layers with 2 key heads and 4 value heads of 64, and one with 4 heads of 128, which have
 // gates, and 2 kv heads.
 TEST_F(BenchTest, CountsRecurrentLayers) {
-  const json rows =
-      Rows({"--synthetic", "qwen35-tiny:Q8_0", "-p", "0", "-n", "1", "-r", "1", "-t", "1"});
-  ASSERT_EQ(rows.size(), 1u);
   const double delta = 256 * (2 * 128 + 256 + 256 + 2 * 4) + 256 * 256;
   const double attention = 256 * (2 * 512 + 2 * 256 + 512);
   const double quantized = 3 * delta + attention + 4 * 3 * 256 * 512 + 256 * 512;
-  EXPECT_EQ(rows[0]["work_weight_bytes"].get<double>(), quantized * 34 / 32);
-  EXPECT_EQ(rows[0]["work_int8_macs"].get<double>(), quantized);
+  ExpectWork("qwen35-tiny", quantized);
 }
 
 TEST_F(BenchTest, CountsTheWorkOfATest) {

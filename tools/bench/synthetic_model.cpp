@@ -35,6 +35,11 @@ struct Tensor : SyntheticTensor {
   uint64_t bytes() const { return static_cast<uint64_t>(format->row_bytes(cols) * rows * experts); }
 };
 
+int DimsOf(const SyntheticTensor& tensor) {
+  if (tensor.experts > 1) return 3;
+  return tensor.rows > 1 ? 2 : 1;
+}
+
 // The tensors with the formats that `kvant quantize` would choose.
 std::vector<Tensor> ListTensors(const SyntheticModel& model) {
   std::vector<Tensor> list;
@@ -43,7 +48,7 @@ std::vector<Tensor> ListTensors(const SyntheticModel& model) {
   for (const Tensor& tensor : list) {
     formats::GgufTensor& entry = described.emplace_back();
     entry.name = tensor.name;
-    entry.n_dims = tensor.rows == 1 ? 1 : tensor.experts == 1 ? 2 : 3;
+    entry.n_dims = DimsOf(tensor);
     entry.dims[0] = tensor.cols;
     entry.dims[1] = tensor.rows;
     entry.dims[2] = tensor.experts;
@@ -188,11 +193,8 @@ Status WriteSynthetic(const SyntheticModel& model, const std::string& path, int 
   Pools pools;
   for (const Tensor& tensor : tensors) {
     const int64_t dims[] = {tensor.cols, tensor.rows, tensor.experts};
-    const bool vector = tensor.rows == 1;
     KVANT_TRY(writer.AddTensor(tensor.name, *tensor.format,
-                               std::span(dims).first(vector                ? 1
-                                                     : tensor.experts == 1 ? 2
-                                                                           : 3)));
+                               std::span(dims).first(static_cast<size_t>(DimsOf(tensor)))));
     if (!tensor.value.has_value() && !pools.contains(tensor.format)) {
       pools[tensor.format] = RandomBlocks(*kernels, *tensor.format, deviation);
     }
@@ -209,8 +211,8 @@ Status WriteSynthetic(const SyntheticModel& model, const std::string& path, int 
         result =
             WriteMatrix(writer, tensor, i, pools.at(tensor.format), member.index, member.count);
       } else if (member.index == 0) {
-        const std::vector<float> values(static_cast<size_t>(tensor.cols * tensor.rows),
-                                        *tensor.value);
+        const std::vector<float> values(
+            static_cast<size_t>(tensor.cols * tensor.rows * tensor.experts), *tensor.value);
         result = writer.WritePiece(i, 0, std::as_bytes(std::span(values)));
       }
     }

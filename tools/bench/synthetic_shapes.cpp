@@ -13,6 +13,7 @@ using Shape = SyntheticShape;
 using Tensors = std::vector<SyntheticTensor>;
 
 constexpr int64_t kWindowsBetween = 6;  // of gemma3: every sixth layer sees all positions
+constexpr int64_t kSigmoidGating = 2;   // in expert_gating_func
 constexpr int64_t kDeltaBetween = 4;    // of qwen35: every fourth layer has attention
 
 const std::array kShapes = {
@@ -123,6 +124,30 @@ const std::array kShapes = {
           .vocab = 248320,
           .head_dim = 256,
           .delta = Shape::Delta{16, 32, 128, 4}},
+    Shape{.name = "kda-tiny",
+          .family = &arch::bailingmoe3::kFamily,
+          .dim = 256,
+          .layers = 3,
+          .heads = 4,
+          .kv_heads = 1,
+          .ffn = 256,
+          .vocab = 512,
+          .experts = 8,
+          .experts_used = 2,
+          .latent = Shape::Latent{128, 64, 32, 64, 256, 512},
+          .kda = Shape::Kda{64, 4, 3, 2}},
+    Shape{.name = "ling-3-tiny",
+          .family = &arch::bailingmoe3::kFamily,
+          .dim = 1536,
+          .layers = 24,
+          .heads = 16,
+          .kv_heads = 1,
+          .ffn = 512,
+          .vocab = 157184,
+          .experts = 128,
+          .experts_used = 8,
+          .latent = Shape::Latent{512, 128, 64, 128, 512, 4096},
+          .kda = Shape::Kda{128, 4, 6, 8}},
     Shape{.name = "opus-mt-tiny",
           .family = &arch::marian::kFamily,
           .dim = 256,
@@ -188,6 +213,7 @@ void ListFeedForward(const Shape& shape, int64_t layer, const std::string& prefi
   list.push_back({prefix + "ffn_gate_exps.weight", shape.dim, shape.ffn, shape.experts});
   list.push_back({prefix + "ffn_up_exps.weight", shape.dim, shape.ffn, shape.experts});
   list.push_back({prefix + "ffn_down_exps.weight", shape.ffn, shape.dim, shape.experts});
+  if (shape.kda.has_value()) list.push_back(Bias(prefix + "exp_probs_b", shape.experts));
   if (!IsGptOss(shape)) return;
   list.push_back(Bias(prefix + "ffn_gate_inp", shape.experts));
   list.push_back(Bias(prefix + "ffn_gate_exps", shape.ffn, shape.experts));
@@ -222,7 +248,26 @@ void ListLatentAttention(const Shape& shape, const Shape::Latent& latent, const 
   list.push_back(NormWeight(prefix + "attn_kv_a_norm", latent.rank));
   list.push_back({prefix + "attn_k_b.weight", latent.nope, latent.rank, shape.heads});
   list.push_back({prefix + "attn_v_b.weight", latent.rank, latent.v_dim, shape.heads});
+  if (shape.kda.has_value()) list.push_back({prefix + "attn_gate.weight", shape.dim, shape.heads});
   list.push_back({prefix + "attn_output.weight", shape.heads * latent.v_dim, shape.dim});
+}
+
+void ListKda(const Shape& shape, const Shape::Kda& kda, const std::string& prefix, Tensors& list) {
+  const int64_t columns = shape.heads * kda.head_dim;
+  for (const char* name : {"attn_q", "attn_k", "attn_v", "ssm_f_a", "ssm_g_a"}) {
+    list.push_back({prefix + name + ".weight", shape.dim, columns});
+  }
+  list.push_back({prefix + "ssm_beta.weight", shape.dim, shape.heads});
+  for (const char* name : {"ssm_conv1d_q", "ssm_conv1d_k", "ssm_conv1d_v"}) {
+    list.push_back({.name = prefix + name + ".weight",
+                    .cols = kda.taps,
+                    .experts = columns,
+                    .value = 1.0f / static_cast<float>(kda.taps)});
+  }
+  list.push_back({.name = prefix + "ssm_a", .cols = 1, .rows = shape.heads, .value = 1.0f});
+  list.push_back(Bias(prefix + "ssm_dt", columns));
+  list.push_back(NormWeight(prefix + "ssm_norm", kda.head_dim));
+  list.push_back({prefix + "attn_output.weight", columns, shape.dim});
 }
 
 void ListDeltaNet(const Shape& shape, const Shape::Delta& delta, const std::string& prefix,
@@ -246,7 +291,9 @@ void ListDeltaNet(const Shape& shape, const Shape::Delta& delta, const std::stri
 void ListLayer(const Shape& shape, int64_t layer, Tensors& list) {
   const std::string prefix = fmt::format("blk.{}.", layer);
   list.push_back(NormWeight(prefix + "attn_norm", shape.dim));
-  if (shape.latent.has_value()) {
+  if (shape.kda.has_value() && (layer + 1) % shape.kda->every != 0) {
+    ListKda(shape, *shape.kda, prefix, list);
+  } else if (shape.latent.has_value()) {
     ListLatentAttention(shape, *shape.latent, prefix, list);
   } else if (shape.delta.has_value() && (layer + 1) % kDeltaBetween != 0) {
     ListDeltaNet(shape, *shape.delta, prefix, list);
@@ -289,6 +336,14 @@ void AddKinds(const Shape& shape, formats::GgufWriter& writer) {
     const std::vector<int32_t> sections = {11, 11, 10, 0};  // of a text all turn alike
     writer.AddI32s(fmt::format("{}.rope.dimension_sections", shape.family->name), sections);
   }
+  if (shape.kda.has_value()) {
+    add("ssm.conv_kernel", shape.kda->taps);
+    add("kda.head_dim", shape.kda->head_dim);
+    writer.AddF32(fmt::format("{}.kda.gate_lower_bound", shape.family->name), -5.0f);
+    add("expert_gating_func", kSigmoidGating);
+    add("expert_group_count", shape.kda->groups);
+    add("expert_group_used_count", shape.kda->groups / 2);
+  }
   if (shape.experts > 0) {
     add("expert_count", shape.experts);
     add("expert_used_count", shape.experts_used);
@@ -296,6 +351,17 @@ void AddKinds(const Shape& shape, formats::GgufWriter& writer) {
   }
   if (shape.window > 0) add("attention.sliding_window", shape.window);
   if (IsGemma3(shape)) add("attention.sliding_window_pattern", kWindowsBetween);
+}
+
+// The kv heads, which say which layers have latent attention beside others.
+void AddKvHeads(const Shape& shape, formats::GgufWriter& writer) {
+  const std::string key = fmt::format("{}.attention.head_count_kv", shape.family->name);
+  if (!shape.kda.has_value()) return writer.AddU32(key, static_cast<uint32_t>(shape.kv_heads));
+  std::vector<int32_t> kv_heads;
+  for (int64_t layer = 1; layer <= shape.layers; ++layer) {
+    kv_heads.push_back(layer % shape.kda->every == 0 ? static_cast<int32_t>(shape.kv_heads) : 0);
+  }
+  writer.AddI32s(key, kv_heads);
 }
 
 // Dimensions of a head that the rope rotates.
@@ -331,7 +397,7 @@ void AddShape(const SyntheticShape& shape, formats::GgufWriter& writer) {
   add("block_count", shape.layers);
   add("feed_forward_length", shape.latent.has_value() ? shape.latent->dense_ffn : shape.ffn);
   add("attention.head_count", shape.heads);
-  add("attention.head_count_kv", shape.kv_heads);
+  AddKvHeads(shape, writer);
   add("rope.dimension_count", RotatedDims(shape));
   if (shape.head_dim != 0) {
     add("attention.key_length", shape.head_dim);

@@ -28,6 +28,12 @@ struct SyntheticShape {
     int64_t head_dim = 0;
     int64_t taps = 0;
   };
+  struct Kda {  // Kimi delta attention, beside latent attention with gates in every n-th layer
+    int64_t head_dim = 0;
+    int64_t taps = 0;
+    int64_t every = 0;
+    int64_t groups = 0;  // of experts, half of which a token has
+  };
 
   struct Encoder {  // an encoder-decoder: `layers` are those of the encoder
     int64_t decoder_layers = 0;
@@ -45,6 +51,7 @@ struct SyntheticShape {
   bool tied = false;   // the embedding is the output matrix too
   std::optional<Latent> latent = {};
   std::optional<Delta> delta = {};
+  std::optional<Kda> kda = {};
   std::optional<Encoder> encoder = {};
 
   int64_t HeadDim() const { return head_dim == 0 ? dim / heads : head_dim; }

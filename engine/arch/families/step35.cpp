@@ -126,24 +126,6 @@ Status FinishShape(const JsonObject& config, HfShape& shape) {
   return {};
 }
 
-// Writes the bounds of a list that has null or 0 for layers without one.
-Status AddBounds(const JsonObject& config, const char* name, std::string_view key, int64_t layers,
-                 Parameters& out) {
-  const formats::Json* list = config.Find(name);
-  if (list == nullptr) return {};
-  if (!list->is_array() || std::ssize(*list) < layers) {
-    return config.Wrong(name, fmt::format("an array of {} numbers", layers));
-  }
-  std::vector<float> bounds;
-  for (int64_t i = 0; i < layers; ++i) {
-    const formats::Json& bound = (*list)[static_cast<size_t>(i)];
-    if (!bound.is_null() && !bound.is_number()) return config.Wrong(name, "numbers");
-    bounds.push_back(bound.is_null() ? 0.0f : bound.get<float>());
-  }
-  out.writer->AddF32s(out.Key(key), bounds);
-  return {};
-}
-
 // The base and the share of the ropes of both kinds of layers: published folders have lists by the
 // layer, of which layers of a kind have the same number.
 Status AddRopes(const JsonObject& config, const std::vector<bool>& windows, const HfShape& shape,
@@ -199,8 +181,8 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   KVANT_ASSIGN(const auto windows, ReadWindows(config, shape.layers));
   AddHeadDim(shape, out);
   KVANT_TRY(AddWindowFlags(config, windows, out));
-  KVANT_TRY(AddBounds(config, "swiglu_limits", kExpertLimitKey, shape.layers, out));
-  KVANT_TRY(AddBounds(config, "swiglu_limits_shared", kSharedLimitKey, shape.layers, out));
+  KVANT_TRY(AddLayerBounds(config, "swiglu_limits", kExpertLimitKey, shape.layers, out));
+  KVANT_TRY(AddLayerBounds(config, "swiglu_limits_shared", kSharedLimitKey, shape.layers, out));
   // Published folders list the layers with experts; tensors say it to readers here.
   KVANT_ASSIGN(const auto listed, config.String("moe_layers_enum"));
   const int64_t first = listed ? std::strtoll(listed->c_str(), nullptr, 10) : kUsualDense;

@@ -263,7 +263,7 @@ std::vector<int64_t> SourceShapeOf(const HfTensor& tensor, const HfShape& shape)
   if (tensor.columns == Extent::kOne || tensor.columns == Extent::kMambaGroupCols) {
     return {rows * columns};
   }
-  if (tensor.columns == Extent::kConvTaps) return {rows, 1, columns};
+  if (IsConvTaps(tensor.columns)) return {rows, 1, columns};
   if (tensor.columns == Extent::kThreeFrames || tensor.columns == Extent::kThreeRows) {
     return {rows, columns / 3, 3};
   }
@@ -333,7 +333,8 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kVDim: return shape.v_dim;
     case Extent::kGateRows: return shape.gate_per_head ? shape.heads : shape.q_rows();
     case Extent::kThreeDims: return 3 * shape.dim;
-    case Extent::kConvTaps: return shape.conv_taps;
+    case Extent::kConvTaps:
+    case Extent::kConvTapsApart: return shape.conv_taps;
     case Extent::kTwoQRows: return 2 * shape.q_rows();
     case Extent::kLayerInput: return shape.layer_inputs;
     case Extent::kAllLayerInputs: return shape.layers * shape.layer_inputs;

@@ -219,6 +219,11 @@ int64_t StackedCountOf(const HfTensor& tensor, const HfShape& shape);
 // Whether the GGUF file has a matrix for each head of a tensor in that order.
 bool IsOfHeads(RowOrder order);
 
+// Whether a matrix is that of a convolution over the last rows.
+constexpr bool IsConvTaps(Extent columns) {
+  return columns == Extent::kConvTaps || columns == Extent::kConvTapsApart;
+}
+
 // Whether a layer is one of `layers`.
 bool HasTensorsOf(InLayers layers, const HfShape& shape, const HfLayer& layer);
 

@@ -160,6 +160,23 @@ Result<int64_t> CountLeadingDense(const JsonObject& config, int64_t layers, int6
   return dense;
 }
 
+Status AddLayerBounds(const JsonObject& config, std::string_view name, std::string_view key,
+                      int64_t layers, Parameters& out) {
+  const formats::Json* list = config.Find(name);
+  if (list == nullptr) return {};
+  if (!list->is_array() || std::ssize(*list) < layers) {
+    return config.Wrong(name, fmt::format("an array of {} numbers", layers));
+  }
+  std::vector<float> bounds;
+  for (int64_t i = 0; i < layers; ++i) {
+    const formats::Json& bound = (*list)[static_cast<size_t>(i)];
+    if (!bound.is_null() && !bound.is_number()) return config.Wrong(name, "numbers");
+    bounds.push_back(bound.is_null() ? 0.0f : bound.get<float>());
+  }
+  out.writer->AddF32s(out.Key(key), bounds);
+  return {};
+}
+
 void AddHeadDim(const HfShape& shape, Parameters& out) {
   if (shape.layer_sizes.empty()) return;  // written for all families
   for (const char* key : {"attention.key_length", "attention.value_length"}) {

@@ -60,6 +60,10 @@ Status AddExpertGroups(const JsonObject& config, Parameters& out);
 // is absent.
 Result<int64_t> CountLeadingDense(const JsonObject& config, int64_t layers, int64_t otherwise);
 
+// Writes the bounds of a list that has null or 0 for layers without one; nothing without the list.
+Status AddLayerBounds(const JsonObject& config, std::string_view name, std::string_view key,
+                      int64_t layers, Parameters& out);
+
 // Writes the sizes of keys and values of a head, which differ in number from layer to layer.
 void AddHeadDim(const HfShape& shape, Parameters& out);
 

@@ -40,9 +40,10 @@ enum class Extent : uint8_t {
   kNope,
   kVDim,
   kThreeDims,
-  kConvTaps,  // of a matrix that the folder has as [rows, 1, taps]
-  kTwoQRows,  // a query and a gate for each head
-  kGateRows,  // a gate for each head, or for each value of its result
+  kConvTaps,       // of a matrix that the folder has as [rows, 1, taps]
+  kConvTapsApart,  // likewise; the GGUF architecture has it as [taps x 1 x rows]
+  kTwoQRows,       // a query and a gate for each head
+  kGateRows,       // a gate for each head, or for each value of its result
   // Inputs by the token:
   kLayerInput,
   kAllLayerInputs,  // of all layers
@@ -186,6 +187,7 @@ enum class Values : uint8_t {
   kPlusOne,   // the model multiplies by 1 + weight, the GGUF architecture by the weight
   kUnitRows,  // the model divides each row by its length
   kMinusExp,  // the model has the logarithm of a rate
+  kExp,       // likewise; the GGUF architecture has no sign
   kRescaled,  // halved once for every HfRwkv::rescale_every layers before
 };
 

@@ -18,7 +18,7 @@ Result<graph::CausalConv> ReadConvWeights(const graph::PlanBuilder& plan, const 
   graph::CausalConv conv;
   conv.taps = taps;
   conv.cols = cols;
-  KVANT_ASSIGN(const graph::WeightVector columns, plan.Vectors(name + ".weight", taps, cols));
+  KVANT_ASSIGN(const graph::WeightVector columns, plan.VectorsApart(name + ".weight", taps, cols));
   KVANT_ASSIGN(conv.bias, plan.OptionalVector(name + ".bias", cols));
   conv.weights.resize(columns.size());
   for (int64_t c = 0; c < cols; ++c) {

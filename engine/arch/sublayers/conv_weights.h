@@ -16,7 +16,8 @@ namespace kvant::arch {
 // nothing.
 Result<int64_t> ReadConvTaps(const Metadata& metadata, std::string_view key);
 
-// The weights `name`.weight, [taps x cols], and `name`.bias, [cols], if there is one.
+// The weights `name`.weight, [taps x cols] or [taps x 1 x cols], and `name`.bias, [cols], if there
+// is one.
 Result<graph::CausalConv> ReadConvWeights(const graph::PlanBuilder& plan, const std::string& name,
                                           int64_t taps, int64_t cols);
 

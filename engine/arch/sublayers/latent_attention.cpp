@@ -9,6 +9,7 @@
 #include "engine/arch/sublayer_builder.h"
 #include "engine/graph/activations.h"
 #include "engine/graph/attention/latent_nodes.h"
+#include "engine/graph/matmul/gate_nodes.h"
 #include "engine/graph/matmul/matmul_nodes.h"
 #include "engine/graph/rowwise/rowwise_nodes.h"
 
@@ -64,10 +65,11 @@ Result<LatentMatrices> FindLatentMatrices(const LatentShape& shape, SublayerBuil
   return found;
 }
 
-// Queries and rows [c, k_pe] of a pass.
+// Queries, rows [c, k_pe] and gates of a pass.
 struct QueriesAndRows {
   HeadColumns queries;
   HeadColumns kv;
+  graph::ResultGates gates = {};
 };
 
 Status AddInnerNorm(const LatentAttention& attention, std::string_view tensor, int64_t cols,
@@ -81,7 +83,7 @@ Status AddInnerNorm(const LatentAttention& attention, std::string_view tensor, i
   return {};
 }
 
-// Adds the products before the attention; q_a and kv_a, or q and kv_a, have one input and are one
+// Adds the products before the attention; q_a or q, kv_a and the gates have one input and are one
 // product.
 Result<QueriesAndRows> AddProjections(const LatentAttention& attention, SublayerBuilder& builder) {
   graph::PlanBuilder& plan = builder.plan();
@@ -89,18 +91,21 @@ Result<QueriesAndRows> AddProjections(const LatentAttention& attention, Sublayer
   const int64_t q_cols = shape.heads * shape.head_dim();
   const bool low_rank = attention.q_rank > 0;
   const int64_t first_cols = low_rank ? attention.q_rank : q_cols;
-  const StackedMatrix matrices[] = {{low_rank ? "attn_q_a" : "attn_q", first_cols},
-                                    {"attn_kv_a_mqa", shape.row_dim()}};
+  const int64_t gates = attention.gated ? shape.heads : 0;
+  std::vector<StackedMatrix> matrices = {{low_rank ? "attn_q_a" : "attn_q", first_cols},
+                                         {"attn_kv_a_mqa", shape.row_dim()}};
+  if (attention.gated) matrices.push_back({"attn_gate", gates});
   KVANT_ASSIGN(std::vector<MatMulOperand> operands, builder.Separate(builder.dim(), matrices));
   KVANT_ASSIGN(const Activations normed, builder.AddInput("normed", operands));
   const ValueId first =
-      plan.NewFloats(builder.Name("q_kv_a"), RowSpace::kPass, first_cols + shape.row_dim());
+      plan.NewFloats(builder.Name("q_kv_a"), RowSpace::kPass, first_cols + shape.row_dim() + gates);
   plan.AddMatMul(RowSpace::kPass, builder.Name("q_kv_a"), std::move(operands), normed, first,
                  cpu::Store::kSet);
   KVANT_TRY(AddInnerNorm(attention, "attn_kv_a_norm", shape.latent, first_cols, first, builder));
   QueriesAndRows made;
   made.kv = {first, first_cols, 0};
   made.queries = {first, 0, shape.head_dim()};
+  made.gates = {cpu::Activation::kSigmoid, first, first_cols + shape.row_dim(), gates};
   if (!low_rank) return made;
 
   const StackedMatrix q_b[] = {{"attn_q_b", q_cols}};
@@ -174,20 +179,22 @@ Status LatentAttention::AddNodes(SublayerBuilder& builder) const {
   const int cache_id = plan.plan().AddCacheLayer({.kv_heads = 1,
                                                   .k_dim = sizes.rope,
                                                   .v_dim = sizes.latent,
-                                                  .rope = static_cast<int>(rope),
+                                                  .rope = rope ? static_cast<int>(*rope) : -1,
                                                   .latent = true});
   sizes.cache_id = cache_id;
   AddObservers(matrices, sizes, made.queries, made.kv, builder);
-  plan.Add(RowSpace::kPass,
-           graph::MakeLatentStore(plan.kernels(), {.shape = sizes,
-                                                   .cache_id = cache_id,
-                                                   .rope_style = builder.rope(rope).style,
-                                                   .cos_sin = builder.cos_sin(rope),
-                                                   .queries = made.queries,
-                                                   .kv = made.kv,
-                                                   .absorbed = absorbed,
-                                                   .nope_records = nope_records,
-                                                   .temperature = temperature}));
+  graph::LatentStore store = {.shape = sizes,
+                              .cache_id = cache_id,
+                              .queries = made.queries,
+                              .kv = made.kv,
+                              .absorbed = absorbed,
+                              .nope_records = nope_records,
+                              .temperature = temperature};
+  if (rope.has_value()) {
+    store.rope_style = builder.rope(*rope).style;
+    store.cos_sin = builder.cos_sin(*rope);
+  }
+  plan.Add(RowSpace::kPass, graph::MakeLatentStore(plan.kernels(), store));
   plan.Add(RowSpace::kPass,
            graph::MakeHeadMatMul(plan.kernels(), plan.float_gemm(), builder.Name("absorb"), sizes,
                                  matrices.absorb, made.queries, nope_records, absorbed));
@@ -212,14 +219,18 @@ Status LatentAttention::AddNodes(SublayerBuilder& builder) const {
   plan.Add(RowSpace::kPass, graph::MakeExpandedAttention(
                                 plan.kernels(), plan.float_gemm(), cache_id, sizes, scale,
                                 matrices.keys, matrices.values, made.queries, result.floats));
-  if (result.int8 != graph::kNoValue) {
+  if (gated) {
+    plan.Add(RowSpace::kPass, graph::MakeResultGate(plan.kernels(), attended + ".gated", made.gates,
+                                                    result.floats, result));
+  } else if (result.int8 != graph::kNoValue) {
     plan.Add(RowSpace::kPass, graph::MakeQuantize(plan.kernels(), attended + ".int8", result));
   }
   return builder.AddToStream("attn_output", std::move(out_operands), result);
 }
 
 Result<std::vector<LatentAttention>> ReadLatentAttentions(const Metadata& metadata,
-                                                          const Stack& stack, cpu::RopeStyle style,
+                                                          const Stack& stack,
+                                                          std::optional<cpu::RopeStyle> style,
                                                           std::vector<graph::RopeSpec>& ropes) {
   const size_t layers = stack.layers.size();
   KVANT_ASSIGN(const auto heads,
@@ -242,9 +253,12 @@ Result<std::vector<LatentAttention>> ReadLatentAttentions(const Metadata& metada
   }
   shape.nope = head_dim - shape.rope;
   attention.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-  attention.rope = ropes.size();
-  KVANT_ASSIGN(graph::RopeSpec rope, ReadLatentRope(metadata, style, shape.rope, &attention.scale));
-  ropes.push_back(std::move(rope));
+  if (style.has_value()) {
+    KVANT_ASSIGN(graph::RopeSpec rope,
+                 ReadLatentRope(metadata, *style, shape.rope, &attention.scale));
+    attention.rope = ropes.size();
+    ropes.push_back(std::move(rope));
+  }
   std::vector<LatentAttention> attentions;
   for (size_t layer = 0; layer < layers; ++layer) {
     shape.heads = heads[layer];

@@ -60,16 +60,16 @@ struct HeadColumns {
   int64_t stride = 0;
 };
 
-// Rotates what is to be rotated of queries [heads][nope + rope] and of the rows [c, k_pe] from
-// column kv.first on, and multiplies queries by their temperature, in place; stores the row in the
-// cache layer; and prepares the absorbed form: copies the rotated parts into `absorbed`, whose
-// vectors are [q', q_pe], and writes the parts that are not rotated as records into `nope_records`,
-// [heads] for each row, where that is a value.
+// Rotates, where there are cosines and sines, what is to be rotated of queries [heads][nope + rope]
+// and of the rows [c, k_pe] from column kv.first on, and multiplies queries by their temperature,
+// in place; stores the row in the cache layer; and prepares the absorbed form: copies the rotated
+// parts into `absorbed`, whose vectors are [q', q_pe], and writes the parts that are not rotated as
+// records into `nope_records`, [heads] for each row, where that is a value.
 struct LatentStore {
   LatentShape shape;
   int cache_id = 0;
   cpu::RopeStyle rope_style = cpu::RopeStyle::kInterleaved;
-  ValueId cos_sin = kNoValue;
+  ValueId cos_sin = kNoValue;  // kNoValue: nothing is rotated
   HeadColumns queries;
   HeadColumns kv;
   HeadColumns absorbed;

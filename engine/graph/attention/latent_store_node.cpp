@@ -20,8 +20,7 @@ namespace {
 class LatentStoreNode final : public Node {
  public:
   LatentStoreNode(const cpu::KernelTable& kernels, const LatentStore& store)
-      : Node(fmt::format("layer.{}.latent_store", store.cache_id),
-             {store.queries.value, store.kv.value, store.cos_sin}, Writes(store)),
+      : Node(fmt::format("layer.{}.latent_store", store.cache_id), Reads(store), Writes(store)),
         kernels_(kernels),
         store_(store),
         shape_(store.shape) {}
@@ -51,14 +50,23 @@ class LatentStoreNode final : public Node {
   }
 
   std::string Describe() const override {
-    return fmt::format("rope {} {} after {} + cache write of {} + {} {}",
-                       store_.rope_style == cpu::RopeStyle::kHalves ? "halves" : "interleaved",
-                       shape_.rope, shape_.nope, shape_.latent, shape_.rope, kernels_.isa);
+    return fmt::format("rope {} {} after {} + cache write of {} + {} {}", StyleName(), shape_.rope,
+                       shape_.nope, shape_.latent, shape_.rope, kernels_.isa);
   }
 
  private:
   static constexpr int64_t kHeadsPerTask = 16;
 
+  std::string_view StyleName() const {
+    if (store_.cos_sin == kNoValue) return "none";
+    return store_.rope_style == cpu::RopeStyle::kHalves ? "halves" : "interleaved";
+  }
+
+  static std::vector<ValueId> Reads(const LatentStore& store) {
+    std::vector<ValueId> reads = {store.queries.value, store.kv.value};
+    if (store.cos_sin != kNoValue) reads.push_back(store.cos_sin);
+    return reads;
+  }
   static std::vector<ValueId> Writes(const LatentStore& store) {
     std::vector<ValueId> writes = {store.queries.value, store.kv.value, store.absorbed.value};
     if (store.nope_records != kNoValue) writes.push_back(store.nope_records);
@@ -79,9 +87,12 @@ class LatentStoreNode final : public Node {
 
   float* RotateKey(const PassContext& pass, int64_t row) const {
     float* key = pass.FloatRow(store_.kv.value, row) + store_.kv.first + shape_.latent;
-    kernels_.rope(key, 1, shape_.rope, shape_.rope, store_.rope_style,
-                  pass.FloatRow(store_.cos_sin, row));
+    if (store_.cos_sin != kNoValue) Turn(key, pass.FloatRow(store_.cos_sin, row));
     return key;
+  }
+
+  void Turn(float* part, const float* cos_sin) const {
+    kernels_.rope(part, 1, shape_.rope, shape_.rope, store_.rope_style, cos_sin);
   }
 
   void Store(const PassContext& pass, int part, int64_t row) const {
@@ -106,13 +117,14 @@ class LatentStoreNode final : public Node {
   void Prepare(const PassContext& pass, int64_t row, const Range& heads) const {
     const bool absorbed = FormOf(shape_, pass) == LatentForm::kAbsorbed;
     const bool turned = pass.kv != nullptr && pass.kv->shape(store_.cache_id).rotate_keys;
-    const float* cos_sin = pass.FloatRow(store_.cos_sin, row);
+    const float* cos_sin =
+        store_.cos_sin != kNoValue ? pass.FloatRow(store_.cos_sin, row) : nullptr;
     const float factor = store_.temperature.FactorAt(pass.positions[static_cast<size_t>(row)]);
     for (int64_t head = heads.begin; head < heads.end; ++head) {
       float* query = pass.FloatRow(store_.queries.value, row) + store_.queries.first +
                      head * store_.queries.stride;
       float* rotated = query + shape_.nope;
-      kernels_.rope(rotated, 1, shape_.rope, shape_.rope, store_.rope_style, cos_sin);
+      if (cos_sin != nullptr) Turn(rotated, cos_sin);
       if (store_.temperature.scale != 0) {
         for (int64_t i = 0; i < shape_.head_dim(); ++i) query[i] *= factor;
       }

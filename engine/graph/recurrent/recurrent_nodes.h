@@ -74,6 +74,23 @@ struct DeltaGates {
 std::unique_ptr<Node> MakeDeltaGates(const cpu::KernelTable& kernels, std::string name,
                                      DeltaGates gates, ValueId in, ValueId qkv, ValueId out);
 
+// The inputs of a scan by kKda. `qkv` becomes queries, keys and values of all heads, as in
+// DeltaGates; `out` becomes the decays of all keys (cpu::KeyDecayTask) and then sigmoid(gain) of
+// each head.
+struct KdaGates {
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  float bound = 0;           // of the decays' logarithms, below 0; 0: none
+  WeightVector rates = {};   // [heads]
+  WeightVector biases = {};  // [heads * head_dim]
+  ValueId decays = kNoValue;
+  int64_t first_decay = 0;  // the first column
+  ValueId gains = kNoValue;
+  int64_t first_gain = 0;
+};
+std::unique_ptr<Node> MakeKdaGates(const cpu::KernelTable& kernels, std::string name,
+                                   KdaGates gates, ValueId qkv, ValueId out);
+
 // The inputs of Mamba 2's scan besides x, b and c. `out` becomes exp(rate * step) for each head,
 // and then the step, softplus(column of `in` + bias), for each head.
 struct StepGates {
@@ -98,17 +115,19 @@ struct ScanShape {
   WeightVector skips = {};              // [heads]: times the value, is added to the result
   WeightVector bonus = {};              // [heads][depth], of kWkv6
 
-  // Whether each number of a key has a decay.
+  // Whether each number of a key has a decay, and each head a gain.
   bool has_key_decays() const {
-    return rule == cpu::ScanRule::kWkv6 || rule == cpu::ScanRule::kWkv7;
+    return rule != cpu::ScanRule::kAdd && rule != cpu::ScanRule::kDelta;
   }
+  bool has_gains() const { return rule != cpu::ScanRule::kWkv6 && rule != cpu::ScanRule::kWkv7; }
+  int64_t decays() const { return heads * (has_key_decays() ? depth : 1); }
   int64_t panels() const { return (cols + cpu::kScanColumns - 1) / cpu::kScanColumns; }
   int64_t panel_floats() const { return depth * cpu::kScanColumns; }
   int64_t state_floats() const { return heads * panels() * panel_floats(); }
 };
 struct ScanValues {
   ValueId in = kNoValue;     // queries, keys and values
-  ValueId gates = kNoValue;  // [heads] decays, [heads] gains; or [heads][depth] decays
+  ValueId gates = kNoValue;  // [heads] or [heads][depth] decays, then [heads] gains if there are
   ValueId out = kNoValue;    // [heads][cols]
   // [heads][depth] erasers, then as many writers, for kWkv7.
   ValueId erasers = kNoValue;
@@ -145,13 +164,14 @@ std::unique_ptr<Node> MakeSelectiveScan(const cpu::KernelTable& kernels, std::st
 
 enum class GateOrder : uint8_t { kAfterNorm, kBeforeNorm };
 
-// out = norm of each piece of `in` * silu(gate), or norm of each piece of in * silu(gate). `in` is
-// overwritten.
+// out = norm of each piece of `in` * activation(gate), or norm of each piece of in *
+// activation(gate). `in` is overwritten.
 struct GatedNorm {
   Norm norm = {};      // of one piece, or of all; without weights: none
   int64_t pieces = 1;  // of the columns of `in`
   int64_t gate = 0;    // the first column of `gates`
   GateOrder order = GateOrder::kAfterNorm;
+  cpu::Activation activation = cpu::Activation::kSilu;
 };
 std::unique_ptr<Node> MakeGatedNorm(const cpu::KernelTable& kernels, std::string name,
                                     GatedNorm norm, ValueId in, ValueId gates,

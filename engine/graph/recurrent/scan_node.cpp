@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "cpu/kernels/table.h"
+#include "engine/graph/recurrent/delta_norms.h"
 #include "engine/graph/recurrent/part_states.h"
 #include "engine/graph/recurrent/recurrent_nodes.h"
 #include "engine/graph/rowwise/norm.h"
@@ -29,21 +30,15 @@ class DeltaGatesNode final : public Node {
         gates_(std::move(gates)),
         in_(in),
         qkv_(qkv),
-        out_(out) {
-    // x / sqrt(sum of squares + e) is the RMS norm with e / n and weights 1 / sqrt(n).
-    const auto dim = static_cast<float>(gates_.key_dim);
-    const auto count = static_cast<size_t>(gates_.key_dim);
-    query_norm_ = {NormKind::kRms, kLengthEpsilon / dim, std::vector<float>(count, 1.0f / dim)};
-    key_norm_ = {NormKind::kRms, kLengthEpsilon / dim,
-                 std::vector<float>(count, 1.0f / std::sqrt(dim))};
-  }
+        out_(out),
+        norms_(MakeDeltaNorms(gates_.key_dim)) {}
 
   void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
     const Range range = OwnedRange(pass.RowCount(out_), 1, member.index, member.count);
     for (int64_t row = range.begin; row < range.end; ++row) {
       float* head = pass.FloatRow(qkv_, row);
       for (int64_t i = 0; i < 2 * gates_.key_heads; ++i, head += gates_.key_dim) {
-        const Norm& norm = i < gates_.key_heads ? query_norm_ : key_norm_;
+        const Norm& norm = i < gates_.key_heads ? norms_.query : norms_.key;
         ApplyNorm(kernels_, norm, 0, gates_.key_dim, head, head);
       }
       SetGates(pass.FloatRow(in_, row), pass.FloatRow(out_, row));
@@ -61,7 +56,6 @@ class DeltaGatesNode final : public Node {
   }
 
  private:
-  static constexpr float kLengthEpsilon = 1e-6f;
   // The gates of a head take as long as norming this many values.
   static constexpr int64_t kValuesPerGate = 256;
 
@@ -79,8 +73,7 @@ class DeltaGatesNode final : public Node {
   ValueId in_;
   ValueId qkv_;
   ValueId out_;
-  Norm query_norm_;
-  Norm key_norm_;
+  DeltaNorms norms_;
 };
 
 class StepGatesNode final : public Node {
@@ -131,9 +124,13 @@ class ScanNode final : public Node {
   void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
     const int64_t tasks = shape_.heads * shape_.panels();
     const Range range = OwnedRange(CountParts(pass) * tasks, 1, member.index, member.count);
-    for (int64_t task = range.begin; task < range.end; ++task) {
+    int64_t together = 0;
+    for (int64_t task = range.begin; task < range.end; task += together) {
       const PartStates part = PartStatesOf(pass, state_, task / tasks);
-      RunPanel(pass, member, part, task % tasks);
+      const int64_t panel = task % tasks;
+      together = std::min({range.end - task, shape_.panels() - panel % shape_.panels(),
+                           part.after == nullptr ? 1 : kPanelsTogether});
+      RunPanels(pass, member, part, {panel, panel + together});
     }
     KeepTails(pass, state_, tail_offset(), member, [&](int64_t row, float* kept) {
       const auto copy = [&kept](const float* from, int64_t count) {
@@ -176,7 +173,7 @@ class ScanNode final : public Node {
 
   void AddWork(const PassShape& pass, Work& work) const override {
     work.cache_bytes += pass.ScanBytes(shape_.state_floats());
-    const bool twice = shape_.rule == cpu::ScanRule::kDelta || shape_.rule == cpu::ScanRule::kWkv7;
+    const bool twice = shape_.rule != cpu::ScanRule::kAdd && shape_.rule != cpu::ScanRule::kWkv6;
     const double products = twice ? 4 : 3;
     work.float_macs += products * static_cast<double>(pass.rows[RowSpace::kPass]) *
                        static_cast<double>(shape_.heads * shape_.depth * shape_.cols);
@@ -197,9 +194,13 @@ class ScanNode final : public Node {
   int64_t KeyFloats() const {
     return (*std::ranges::max_element(shape_.key_heads) + 1) * shape_.depth;
   }
-  int64_t GateFloats() const { return shape_.heads * (shape_.has_key_decays() ? shape_.depth : 2); }
+  int64_t GateFloats() const { return shape_.decays() + (shape_.has_gains() ? shape_.heads : 0); }
   int64_t EraserFloats() const {
     return values_.erasers == kNoValue ? 0 : 2 * shape_.heads * shape_.depth;
+  }
+
+  const float* GainsOf(const float* gates, int64_t head) const {
+    return shape_.has_gains() ? gates + shape_.decays() + head : nullptr;
   }
 
   // The scan of a row that a log has kept. What it gives for a query is of no interest.
@@ -222,7 +223,7 @@ class ScanNode final : public Node {
                           .values = values + head * shape_.cols + col,
                           .value_stride = 0,
                           .decays = gates + head * (of_keys ? shape_.depth : 1),
-                          .gains = of_keys ? nullptr : gates + shape_.heads + head,
+                          .gains = GainsOf(gates, head),
                           .gate_stride = 0,
                           .state = state,
                           .out = unused.data(),
@@ -240,42 +241,62 @@ class ScanNode final : public Node {
     switch (shape_.rule) {
       case cpu::ScanRule::kAdd: return "linear";
       case cpu::ScanRule::kDelta: return "delta";
+      case cpu::ScanRule::kKda: return "kda";
       case cpu::ScanRule::kWkv6: return "wkv6";
       case cpu::ScanRule::kWkv7: return "wkv7";
     }
     return "";
   }
 
-  void RunPanel(const PassContext& pass, const ThreadPool::Member& member, const PartStates& part,
-                int64_t panel) const {
+  // Panels of a head take turns, so that the rows that they read are in a cache. Without a state to
+  // keep there is scratch for one panel.
+  static constexpr int64_t kPanelsTogether = 8;
+  static constexpr int64_t kRowsOfTurn = 16;
+
+  void RunPanels(const PassContext& pass, const ThreadPool::Member& member, const PartStates& part,
+                 const Range& panels) const {
+    std::array<void*, kPanelsTogether> states = {};
+    const ScanPanels all(part, shape_.panel_floats());
+    for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+      states[static_cast<size_t>(panel - panels.begin)] = all.Begin(panel, pass.Scratch(member));
+    }
+    for (int64_t row = 0; row < part.rows; row += kRowsOfTurn) {
+      const Range rows = {part.first_row + row,
+                          part.first_row + std::min(row + kRowsOfTurn, part.rows)};
+      for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+        void* state = states[static_cast<size_t>(panel - panels.begin)];
+        RunPanel(pass, rows, panel, state, part.element);
+      }
+    }
+  }
+
+  void RunPanel(const PassContext& pass, const Range& rows, int64_t panel, void* state,
+                KvType element) const {
     const int64_t head = panel / shape_.panels();
     const int64_t col = panel % shape_.panels() * cpu::kScanColumns;
-    void* state = ScanPanels(part, shape_.panel_floats()).Begin(panel, pass.Scratch(member));
     const int64_t keys = shape_.key_heads[static_cast<size_t>(head)] * shape_.depth;
-    const float* in = pass.FloatRow(values_.in, part.first_row);
+    const float* in = pass.FloatRow(values_.in, rows.begin);
     const float* values = in + shape_.values + head * shape_.cols + col;
-    const float* gates = pass.FloatRow(values_.gates, part.first_row) +
-                         head * (shape_.has_key_decays() ? shape_.depth : 1);
-    cpu::ScanTask task = {
-        .rule = shape_.rule,
-        .rows = part.rows,
-        .depth = shape_.depth,
-        .cols = std::min(cpu::kScanColumns, shape_.cols - col),
-        .keys = in + shape_.keys + keys,
-        .queries = in + shape_.queries + keys,
-        .key_stride = pass.RowFloats(values_.in),
-        .values = values,
-        .value_stride = pass.RowFloats(values_.in),
-        .decays = gates,
-        .gains = shape_.has_key_decays() ? nullptr : gates + shape_.heads,
-        .gate_stride = pass.RowFloats(values_.gates),
-        .state = state,
-        .out = pass.FloatRow(values_.out, part.first_row) + head * shape_.cols + col,
-        .out_stride = pass.RowFloats(values_.out),
-        .state_type = part.element};
+    const float* gates = pass.FloatRow(values_.gates, rows.begin);
+    cpu::ScanTask task = {.rule = shape_.rule,
+                          .rows = rows.end - rows.begin,
+                          .depth = shape_.depth,
+                          .cols = std::min(cpu::kScanColumns, shape_.cols - col),
+                          .keys = in + shape_.keys + keys,
+                          .queries = in + shape_.queries + keys,
+                          .key_stride = pass.RowFloats(values_.in),
+                          .values = values,
+                          .value_stride = pass.RowFloats(values_.in),
+                          .decays = gates + head * (shape_.has_key_decays() ? shape_.depth : 1),
+                          .gains = GainsOf(gates, head),
+                          .gate_stride = pass.RowFloats(values_.gates),
+                          .state = state,
+                          .out = pass.FloatRow(values_.out, rows.begin) + head * shape_.cols + col,
+                          .out_stride = pass.RowFloats(values_.out),
+                          .state_type = element};
     if (!shape_.bonus.empty()) task.bonus = shape_.bonus.data() + head * shape_.depth;
     if (values_.erasers != kNoValue) {
-      task.erasers = pass.FloatRow(values_.erasers, part.first_row) + head * shape_.depth;
+      task.erasers = pass.FloatRow(values_.erasers, rows.begin) + head * shape_.depth;
       task.writers = task.erasers + shape_.heads * shape_.depth;
       task.eraser_stride = pass.RowFloats(values_.erasers);
     }
@@ -315,14 +336,14 @@ class GatedNormNode final : public Node {
       float* in = pass.FloatRow(in_, row);
       float* out = out_.floats != kNoValue ? pass.FloatRow(out_.floats, row) : in;
       const float* gate = pass.FloatRow(gates_, row) + norm_.gate;
-      const cpu::ActivationKernel& silu = kernels_.ForActivation(cpu::Activation::kSilu);
-      if (norm_.order == GateOrder::kBeforeNorm) silu.multiply(gate, in, out_.cols, in);
+      const cpu::ActivationKernel& activation = kernels_.ForActivation(norm_.activation);
+      if (norm_.order == GateOrder::kBeforeNorm) activation.multiply(gate, in, out_.cols, in);
       if (norm_.norm.weight.empty()) {
         if (out != in) std::memcpy(out, in, static_cast<size_t>(out_.cols) * sizeof(float));
       } else {
         ApplyPieces(in, out);
       }
-      if (norm_.order == GateOrder::kAfterNorm) silu.multiply(gate, out, out_.cols, out);
+      if (norm_.order == GateOrder::kAfterNorm) activation.multiply(gate, out, out_.cols, out);
       if (out_.int8 == kNoValue) continue;
       pass.Quantize(kernels_, out, out_.cols, {out_.int8, row, out_.cols, 0});
     }
@@ -333,7 +354,8 @@ class GatedNormNode final : public Node {
   }
 
   std::string Describe() const override {
-    return fmt::format("{} x {} * silu{} {} [{}]", NormName(norm_.norm.kind), norm_.pieces,
+    return fmt::format("{} x {} * {}{} {} [{}]", NormName(norm_.norm.kind), norm_.pieces,
+                       kernels_.ForActivation(norm_.activation).name,
                        out_.int8 != kNoValue ? " + quantize int8" : "", kernels_.isa, out_.cols);
   }
 
@@ -374,6 +396,7 @@ std::unique_ptr<Node> MakeStepGates(std::string name, StepGates gates, ValueId i
 std::unique_ptr<Node> MakeScan(const cpu::KernelTable& kernels, std::string name, ScanShape shape,
                                StateSlice state, const ScanValues& values) {
   KVANT_CHECK(std::ssize(shape.key_heads) == shape.heads);
+  KVANT_CHECK(shape.rule != cpu::ScanRule::kKda || shape.depth <= cpu::kKdaDepthMax);
   return std::make_unique<ScanNode>(kernels, std::move(name), std::move(shape), state, values);
 }
 

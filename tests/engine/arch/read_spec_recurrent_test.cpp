@@ -153,6 +153,67 @@ TEST(ReadSpec, HeadsAndShiftsOfRwkvAreChecked) {
   EXPECT_THAT(message("rwkv7", "attention.gate_lora_rank", 0), HasSubstr("rank is missing"));
 }
 
+// Layers without kv heads have delta attention, the others latent attention.
+TEST(ReadSpec, KimiDeltaAttentionIsReadFromItsSizes) {
+  using Change = std::function<void(GgufWriter&)>;
+  const auto with = [](const std::string& family, const Change& change) {
+    return [=](GgufWriter& writer) {
+      writer.Remove(family + ".attention.head_count_kv");
+      writer.AddI32s(family + ".attention.head_count_kv", {0, 1});
+      const std::pair<const char*, uint32_t> sizes[] = {{"ssm.conv_kernel", 4},
+                                                        {"kda.head_dim", 8},
+                                                        {"attention.kv_lora_rank", 12},
+                                                        {"attention.key_length_mla", 24},
+                                                        {"attention.value_length_mla", 10},
+                                                        {"rope.dimension_count", 8}};
+      for (const auto& [name, size] : sizes) {
+        writer.AddU32(fmt::format("{}.{}", family, name), size);
+      }
+      if (family == "bailingmoe3") writer.AddF32("bailingmoe3.kda.gate_lower_bound", -5.0f);
+      change(writer);
+    };
+  };
+  const auto spec = ReadSpecOf(with("bailingmoe3", [](GgufWriter&) {}), "bailingmoe3");
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  const auto& layers = spec->stacks.front().layers;
+  const auto& kda = std::get<arch::Kda>(layers[0].sublayers[0].block);
+  EXPECT_EQ(kda.heads, 4);
+  EXPECT_EQ(kda.head_dim, 8);
+  EXPECT_EQ(kda.bound, -5.0f);
+  const auto& latent = std::get<arch::LatentAttention>(layers[1].sublayers[0].block);
+  EXPECT_TRUE(latent.gated);
+  EXPECT_EQ(latent.rope, size_t{0});
+  const auto kimi = ReadSpecOf(with("kimi-linear", [](GgufWriter&) {}), "kimi-linear");
+  ASSERT_TRUE(kimi.ok()) << kimi.error().message;
+  const auto& others = kimi->stacks.front().layers;
+  EXPECT_EQ(std::get<arch::Kda>(others[0].sublayers[0].block).bound, 0.0f);
+  EXPECT_EQ(std::get<arch::LatentAttention>(others[1].sublayers[0].block).rope, std::nullopt);
+  EXPECT_TRUE(kimi->ropes.empty());
+
+  const auto message = [&](const Change& change) {
+    return SpecMessage(with("bailingmoe3", change), "bailingmoe3");
+  };
+  const auto without = [&](const std::string& key) {
+    return message([=](GgufWriter& writer) { writer.Remove("bailingmoe3." + key); });
+  };
+  EXPECT_THAT(without("kda.gate_lower_bound"), HasSubstr("gate_lower_bound is missing"));
+  EXPECT_THAT(without("kda.head_dim"), HasSubstr("kda.head_dim is missing"));
+  EXPECT_THAT(without("ssm.conv_kernel"), HasSubstr("ssm.conv_kernel is missing"));
+  EXPECT_THAT(
+      message([](GgufWriter& writer) { writer.AddBool("bailingmoe3.kda.safe_gate", false); }),
+      HasSubstr("safe_gate: false is not supported"));
+  EXPECT_THAT(message([](GgufWriter& writer) {
+                writer.Remove("bailingmoe3.kda.gate_lower_bound");
+                writer.AddF32("bailingmoe3.kda.gate_lower_bound", 0.5f);
+              }),
+              HasSubstr("expected a number below 0, found 0.5"));
+  EXPECT_THAT(message([](GgufWriter& writer) {
+                writer.Remove("bailingmoe3.attention.head_count_kv");
+                writer.AddI32s("bailingmoe3.attention.head_count_kv", {0, 0});
+              }),
+              HasSubstr("expected kv heads in some layer, found none"));
+}
+
 TEST(ReadSpec, SizesOfMamba1AreChecked) {
   const auto message = [](const std::string& key, uint32_t value) {
     return SpecMessage(

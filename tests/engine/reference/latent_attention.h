@@ -39,6 +39,7 @@ class ReferenceLatentAttention {
     for (size_t t = 0; t < in.size(); ++t) {
       Vector attended;
       for (int64_t h = 0; h < shape_.heads; ++h) Attend(queries[t], t, h, keys, values, attended);
+      if (spec_.gated) Gate(weights_.Multiply(prefix_ + "attn_gate", in[t]), attended);
       out.push_back(weights_.Multiply(prefix_ + "attn_output", attended));
     }
     return out;
@@ -101,6 +102,11 @@ class ReferenceLatentAttention {
     }
   }
 
+  void Gate(const Vector& gates, Vector& attended) const {
+    const size_t size = attended.size() / gates.size();
+    for (size_t i = 0; i < attended.size(); ++i) attended[i] /= 1.0 + std::exp(-gates[i / size]);
+  }
+
   void Heat(Vector& queries, size_t position) const {
     const graph::QueryTemperature& by = spec_.temperature;
     const double lengths =
@@ -111,7 +117,8 @@ class ReferenceLatentAttention {
   }
 
   void Rotate(double* part, size_t position) const {
-    const graph::RopeSpec& rope = model_.ropes[spec_.rope];
+    if (!spec_.rope.has_value()) return;
+    const graph::RopeSpec& rope = model_.ropes[*spec_.rope];
     const int64_t half = rope.n_rot / 2;
     // The session has room for as many positions as the model was trained for.
     const bool is_long = !rope.factors_long.empty() && model_.context_train > rope.original_context;

@@ -27,10 +27,11 @@ inline std::vector<RecurrentKind> RecurrentKinds() {
   std::vector<RecurrentKind> kinds;
   for (const char* model :
        {"lfm2", "lfm2moe", "qwen3next", "qwen35-four", "mamba2", "granitehybrid", "falcon-h1",
-        "nemotron_h", "nemotron_h_moe-latent", "mamba-bias", "jamba", "rwkv6", "rwkv7"}) {
+        "nemotron_h", "nemotron_h_moe-latent", "mamba-bias", "jamba", "rwkv6", "rwkv7",
+        "kimi-linear", "bailingmoe3"}) {
     kinds.push_back({model});
   }
-  for (const char* model : {"qwen3next", "falcon-h1", "mamba-bias", "rwkv7"}) {
+  for (const char* model : {"qwen3next", "falcon-h1", "mamba-bias", "rwkv7", "bailingmoe3"}) {
     kinds.push_back({model, KvType::kF16});
   }
   return kinds;

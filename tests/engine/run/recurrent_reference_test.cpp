@@ -59,7 +59,8 @@ INSTANTIATE_TEST_SUITE_P(Seeded, RecurrentReference,
                                          "qwen3next-four", "qwen35", "qwen35-four", "qwen35moe",
                                          "mamba2", "mamba2-groups", "granitehybrid",
                                          "granitehybrid-dense", "falcon-h1", "nemotron_h",
-                                         "nemotron_h_moe-latent"),
+                                         "kimi-linear", "kimi-linear-published", "bailingmoe3",
+                                         "bailingmoe3-published", "nemotron_h_moe-latent"),
                          TestName);
 
 TEST_P(RecurrentReference, AWholePromptAndSingleTokensHaveTheLogitsOfTransformers) {

@@ -26,7 +26,9 @@ INSTANTIATE_TEST_SUITE_P(Seeded, StateLog,
                          testing::Values(RecurrentKind{"lfm2"}, RecurrentKind{"qwen3next"},
                                          RecurrentKind{"mamba2"}, RecurrentKind{"falcon-h1"},
                                          RecurrentKind{"rwkv6"}, RecurrentKind{"rwkv7"},
-                                         RecurrentKind{"rwkv7", KvType::kF16}),
+                                         RecurrentKind{"rwkv7", KvType::kF16},
+                                         RecurrentKind{"kimi-linear"}, RecurrentKind{"bailingmoe3"},
+                                         RecurrentKind{"bailingmoe3", KvType::kF16}),
                          RecurrentKindName);
 
 // Within the log a rewind scans the tokens since the state before it, and computes none again.

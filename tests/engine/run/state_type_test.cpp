@@ -58,7 +58,8 @@ class StateType : public testing::TestWithParam<Kind> {
 INSTANTIATE_TEST_SUITE_P(Seeded, StateType,
                          testing::Values(Kind{"qwen3next", 2.6e-3}, Kind{"mamba2", 3.4e-3},
                                          Kind{"falcon-h1", 1e-3}, Kind{"mamba-bias", 3.4e-3},
-                                         Kind{"rwkv6", 1e-2}, Kind{"rwkv7", 1.1e-3}),
+                                         Kind{"rwkv6", 1e-2}, Kind{"rwkv7", 1.1e-3},
+                                         Kind{"kimi-linear", 1e-2}, Kind{"bailingmoe3", 1e-2}),
                          [](const auto& kind) {
                            std::string name = kind.param.model;
                            std::ranges::replace(name, '-', '_');
