@@ -13,7 +13,7 @@ Result<cpu::Activation> ReadHiddenActivation(const Metadata& metadata, cpu::Acti
   if (*name == "silu" || *name == "swish") return cpu::Activation::kSilu;
   if (*name == "tanh") return cpu::Activation::kTanh;
   return MakeError(ErrorCode::kNotSupported,
-                   "{}: key {}: expected relu, gelu, gelu_new, silu or tanh, found \"{}\"",
+                   "{}: key {}: expected relu, relu2, gelu, gelu_new, silu or tanh, found \"{}\"",
                    metadata.file().path(), metadata.Key(key), *name);
 }
 

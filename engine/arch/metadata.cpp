@@ -90,12 +90,26 @@ Result<std::optional<std::vector<bool>>> Metadata::FlagPerLayer(std::string_view
                      file_.path(), key, layers, formats::GgufTypeName(value->type));
   }
   const auto& array = std::get<GgufArray>(value->value);
-  if (array.type != GgufType::kBool || !HasOnePerLayer(array.count, layers)) {
+  // Files of MiMo V2 have the integers of config.json, 0 and 1.
+  const bool integers = array.type == GgufType::kInt32 || array.type == GgufType::kUint32;
+  if ((array.type != GgufType::kBool && !integers) || !HasOnePerLayer(array.count, layers)) {
     return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected {} booleans, found {} of {}",
                      file_.path(), key, layers, array.count, formats::GgufTypeName(array.type));
   }
   std::vector<bool> flags;
-  for (size_t i = 0; i < layers; ++i) flags.push_back(array.data[i] != std::byte{0});
+  for (size_t i = 0; i < layers; ++i) {
+    uint32_t flag = 0;
+    if (integers) {
+      std::memcpy(&flag, array.data + i * sizeof flag, sizeof flag);
+    } else {
+      flag = array.data[i] != std::byte{0} ? 1 : 0;
+    }
+    if (flag > 1) {
+      return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected 0 or 1 for each layer, found {}",
+                       file_.path(), key, flag);
+    }
+    flags.push_back(flag == 1);
+  }
   return std::optional(std::move(flags));
 }
 

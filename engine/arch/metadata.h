@@ -45,7 +45,8 @@ class Metadata {
   Result<std::vector<int64_t>> CountOrNonePerLayer(std::string_view name, size_t layers,
                                                    uint32_t max) const;
 
-  // An array of booleans, one per layer; nothing if the key is absent or holds a whole number.
+  // An array of booleans or of the integers 0 and 1, one per layer; nothing if the key is absent or
+  // holds a whole number.
   Result<std::optional<std::vector<bool>>> FlagPerLayer(std::string_view name, size_t layers) const;
 
   // One number for all layers, or an array of 32-bit floats with one per layer; the key must be

@@ -41,7 +41,9 @@ bool ReadMetaspace(const Json& step, PieceSteps& out) {
   out.prefix = out.unless_space = scheme != "never";
   out.behind_tokens = scheme != "first";
   out.marks_spaces = true;
-  out.cuts_words = JsonFlag(step, "split", true);
+  out.cuts_words |= JsonFlag(step, "split", true);
+  // Words that were cut out have lost the space in front.
+  if (out.cuts_white_space && scheme != "always") return false;
   return JsonText(step, "replacement") == kSpacePiece;
 }
 
@@ -58,7 +60,10 @@ bool ReadStep(const Json& step, PieceSteps& out) {
     return false;
   }
   // A table behind marks would see them in place of spaces.
-  if (type == "Precompiled") return !out.marks_spaces;
+  if (type == "Precompiled") {
+    out.has_table |= !JsonText(step, "precompiled_charsmap").empty();
+    return !out.marks_spaces;
+  }
   if (type == "Prepend") {
     if (std::exchange(out.prefix, true)) return false;
     return JsonText(step, "prepend") == kSpacePiece;
@@ -70,8 +75,10 @@ bool ReadStep(const Json& step, PieceSteps& out) {
   if (out.marks_spaces) return false;  // the steps below look for plain spaces
   if (type == "WhitespaceSplit" || MergesSpaces(step)) {
     out.merges_spaces = true;
-    out.strips_end |= type == "WhitespaceSplit";
-    return true;
+    if (type != "WhitespaceSplit") return true;
+    // Tabs and line breaks are cut away like spaces, which a table in front makes of them.
+    out.strips_end = out.cuts_words = out.cuts_white_space = true;
+    return out.has_table;
   }
   if (type == "Strip") {
     // A space in front becomes the one that is put there anyway.
@@ -98,6 +105,11 @@ Result<PieceSteps> ReadPieceSteps(const JsonObject& tokenizer) {
                      "{} cannot be converted, expected spaces to become U+2581, found no step "
                      "that does it",
                      tokenizer.Where("pre_tokenizer"));
+  }
+  if (steps.strips_end && !steps.merges_spaces) {
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: \"Strip\" cannot be converted where runs of spaces stay as they are",
+                     tokenizer.Where("normalizer"));
   }
   return steps;
 }

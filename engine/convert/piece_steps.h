@@ -18,7 +18,9 @@ struct PieceSteps {
   bool behind_tokens = true;  // also of what stands behind an added token
   bool merges_spaces = false;
   bool strips_end = false;
-  bool cuts_words = false;  // in front of each U+2581
+  bool cuts_words = false;        // in front of each U+2581
+  bool cuts_white_space = false;  // at any white space, which goes
+  bool has_table = false;         // of characters
 };
 
 // kNotSupported, with the key, for a step that is not understood, and where nothing marks spaces.

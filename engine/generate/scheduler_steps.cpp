@@ -164,7 +164,10 @@ Status Scheduler::AddPromptPiece(Request& request, int64_t& budget) {
   if (progress.sequence < 0) return {};
   const std::span<const TokenId> prompt = request.prompt();
   const int64_t left = std::ssize(prompt) - progress.done;
-  StepInput input = {progress.sequence, {}, Logits::kNone, request.service_.reuses_prefix};
+  // StartPrompt has looked for a known prefix, and the cut depends on what it found; a sequence of
+  // the caller's has not been looked at.
+  const bool reuses = request.service_.reuses_prefix && request.service_.sequence.has_value();
+  StepInput input = {progress.sequence, {}, Logits::kNone, reuses};
   if (left > 0) {
     progress.piece = PromptPiece(request, budget);
     input.tokens =

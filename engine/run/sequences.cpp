@@ -241,10 +241,11 @@ Status Sequences::Reorder(std::span<const SequenceId> ids, std::span<const int> 
 // ---- Prefixes -----------------------------------------------------------------------------------
 
 // The sequence that begins like `tokens` for longest, and for more than `length` of them, and that
-// can be taken back so far.
+// can be taken back so far. Texts that share less than a block, such as BOS and the first words of
+// a template, have nothing to do with each other: a text then has the bits that it has alone.
 Sequences::Beginning Sequences::FindAlive(const SequenceState& state,
                                           std::span<const TokenId> tokens, int64_t length) const {
-  Beginning best = {nullptr, length};
+  Beginning best = {nullptr, std::max(length, kv::kBlockTokens - 1)};
   for (const std::unique_ptr<SequenceState>& other : alive_) {
     const bool is_like = other != nullptr && other.get() != &state &&
                          other->origin == Origin::kTokens && other->kv.pruned.empty() &&

@@ -448,7 +448,7 @@ MODELS = {
     # Slopes of six heads.
     "refact": ("GPTRefact", dict(GPT, n_embd=48, n_head=6, n_layer=2, multi_query=True, tie_word_embeddings=False)),
     "starcoder": ("GPTBigCode", dict(GPT, n_inner=None)),
-    "starcoder-heads": ("GPTBigCode", dict(GPT, n_layer=2, multi_query=False, n_inner=48)),
+    "starcoder-heads": ("GPTBigCode", dict(GPT, n_layer=2, multi_query=False, n_inner=48, activation_function="gelu")),
     "gptj": ("GPTJ", dict(GPT, n_embd=64, rotary_dim=8, tie_word_embeddings=False, context=128)),
     "bailingmoe": ("BailingMoe", dict(EXPERTS, hidden_act="silu", rms_norm_eps=1e-5, tie_word_embeddings=False, head_dim=16, num_experts=8,
                                       num_experts_per_tok=3, moe_intermediate_size=24, num_shared_experts=2, first_k_dense_replace=1,

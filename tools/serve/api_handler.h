@@ -6,8 +6,8 @@
 // Each of the two answers in the order in which requests came. A request for a model that is not
 // loaded waits for it, and others go on.
 //
-// Thread-safety: OnHead, OnRequest and RefuseBytes belong to the server's thread; Drain and Stop
-// may be called by any other.
+// Thread-safety: OnHead, OnRequest and RefuseBytes belong to the server's thread; Drain, idle
+// and Stop may be called by any other.
 #pragma once
 
 #include <atomic>
@@ -42,6 +42,8 @@ class ApiHandler final : public HttpHandler {
 
   // New texts are refused from now on.
   void Drain() { draining_.store(true); }
+  // Whether none of the requests that have come waits to be handed to its model.
+  bool idle() const { return short_.idle() && long_.idle(); }
   // Ends the threads. Requests that wait for them are not answered.
   void Stop();
 

@@ -211,12 +211,14 @@ Result<std::unique_ptr<ModelPool>> PoolOfFolder(const ServeSetup& setup) {
 // Lets texts under way end, for a time.
 void Drain(ModelPool& models, ApiHandler& handler, std::chrono::seconds most) {
   handler.Drain();
-  if (most > 0s && !models.failed() && !models.idle()) {
+  // The handler first: its requests go on to their models.
+  const auto is_idle = [&] { return handler.idle() && models.idle(); };
+  if (most > 0s && !models.failed() && !is_idle()) {
     Note(fmt::format("texts under way may go on for {} s; another signal ends them", most.count()));
   }
   const auto end = std::chrono::steady_clock::now() + most;
   while (std::chrono::steady_clock::now() < end && !models.failed()) {
-    if (models.idle()) return;
+    if (is_idle()) return;
     std::this_thread::sleep_for(10ms);
   }
 }

@@ -13,6 +13,11 @@ void WorkQueue::Push(Work work) {
   arrived_.notify_one();
 }
 
+bool WorkQueue::idle() const {
+  const std::lock_guard lock(mutex_);
+  return waiting_.empty() && !working_;
+}
+
 void WorkQueue::Stop() {
   std::deque<Work> left;  // what it holds is given up without the lock
   {
@@ -31,8 +36,12 @@ void WorkQueue::Run() {
     if (stopping_) return;
     Work next = std::move(waiting_.front());
     waiting_.pop_front();
+    working_ = true;
     lock.unlock();
     next();
+    next = {};
+    lock.lock();
+    working_ = false;
   }
 }
 

@@ -1,6 +1,6 @@
 // A thread that does one piece of work after another, in the order in which they came.
 //
-// Thread-safety: any thread may call Push; one thread calls Stop, and destroys the queue.
+// Thread-safety: any thread may call Push and idle; one thread calls Stop, and destroys the queue.
 #pragma once
 
 #include <condition_variable>
@@ -23,15 +23,18 @@ class WorkQueue {
 
   // Without effect once the queue has stopped.
   void Push(Work work);
+  // Whether no work waits or is under way.
+  bool idle() const;
   // Waits for the work under way, and gives up what waits.
   void Stop();
 
  private:
   void Run();
 
-  std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards what follows
   std::condition_variable arrived_;
   std::deque<Work> waiting_;
+  bool working_ = false;
   bool stopping_ = false;
   std::thread thread_;
 };

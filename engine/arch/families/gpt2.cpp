@@ -7,6 +7,7 @@
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"
 #include "engine/arch/hf/hf_tensors.h"
+#include "engine/arch/hidden_activation.h"
 
 namespace kvant::arch::gpt2 {
 
@@ -14,7 +15,9 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata, NormKind::kLayer));
   Stack& stack = model.stacks.front();
   KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
-  KVANT_ASSIGN(const auto ffns, ReadPlainFfns(metadata, stack, cpu::Activation::kGeluTanh));
+  KVANT_ASSIGN(const auto activation,
+               ReadHiddenActivation(metadata, cpu::Activation::kGeluTanh, "hidden_activation"));
+  KVANT_ASSIGN(const auto ffns, ReadPlainFfns(metadata, stack, activation));
   stack.input.positions = "position_embd";
   FillLayers(stack, {}, attentions, ffns);
   return model;

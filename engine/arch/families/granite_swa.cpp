@@ -95,6 +95,15 @@ Status AddLayerBases(const JsonObject& config, const HfShape& shape, Parameters&
     found = one;
   }
   if (found > 0) base = found;
+  // Folders of before transformers 5.24: 1 for layers with a rotary embedding, 0 for others.
+  constexpr const char* kOlderKey = "no_rope_layers";
+  KVANT_ASSIGN(const auto turned, config.Numbers(kOlderKey));
+  if (turned && !bases) {
+    if (std::ssize(*turned) != shape.layers) {
+      return config.Wrong(kOlderKey, fmt::format("an array of {} numbers", shape.layers));
+    }
+    for (const float one : *turned) rotated.push_back(one != 0);
+  }
   out.writer->AddF32(out.Key("rope.freq_base"), base);
   if (std::ranges::find(rotated, false) != rotated.end()) {
     out.writer->AddBools(out.Key(kRopeKey), rotated);

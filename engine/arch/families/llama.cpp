@@ -1,6 +1,8 @@
 // Llama 1 to 3, Mistral, Mixtral, TinyLlama and everything that is stored as "llama": pre-norm RMS
 // layers, SiLU gates or experts, rotary embedding over neighbouring pairs. transformers rotates
 // pairs of half-heads, so the conversion interleaves the rows of q and k.
+#include <nlohmann/json.hpp>
+
 #include "base/result.h"
 #include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
@@ -26,6 +28,12 @@ Result<ModelSpec> Read(const Metadata& metadata) {
 }
 
 constexpr std::string_view kClasses[] = {"LlamaForCausalLM", "MistralForCausalLM"};
+
+// transformers 5.24 writes folders of InternLM 3 with Llama's class.
+bool IsInternLm3(const JsonObject& config) {
+  const formats::Json* type = config.Find("model_type");
+  return type != nullptr && *type == "internlm3";
+}
 constexpr double kMixtralRopeBase = 1e6;
 
 constexpr auto kTensors =
@@ -114,6 +122,14 @@ constexpr HfFamily RowOfScores() {
 constexpr HfFamily kHf[] = {InnerRow(kInnerClasses, AddInner),
                             InnerRow(kBothSidedClasses, AddBothSided),
                             RowOfScores(),
+                            {
+                                .classes = kClasses,
+                                .arch = kName,
+                                .is_of = IsInternLm3,
+                                .activation = kSiluActivation,
+                                .tensors = kTensors,
+                                .add_parameters = AddLikeParameters,
+                            },
                             {
                                 .classes = kClasses,
                                 .arch = kName,

@@ -13,6 +13,11 @@ constexpr std::string_view kName = "starcoder";
 
 constexpr std::string_view kClasses[] = {"GPTBigCodeForCausalLM"};
 
+// StarCoder and StarCoderBase say "gelu", which is that of the error function; files of other
+// engines do not say which.
+constexpr std::string_view kErf = "gelu";
+constexpr std::string_view kActivations[] = {"gelu_pytorch_tanh", "gelu_new", "gelu_fast", kErf};
+
 // In models with as many keys as queries, each head's query, key and value lie together.
 constexpr auto kTensors = [] {
   auto tensors =
@@ -31,7 +36,9 @@ Status FinishShape(const JsonObject& config, HfShape& shape) {
   return {};
 }
 
-Status AddParameters(const JsonObject& config, const HfShape&, Parameters&) {
+Status AddParameters(const JsonObject& config, const HfShape&, Parameters& out) {
+  KVANT_ASSIGN(const auto activation, config.String(kHfGpt2Activation.key));
+  if (activation == kErf) out.writer->AddString(out.Key("hidden_activation"), *activation);
   KVANT_ASSIGN(const auto scaled, config.Bool("scale_attn_weights"));
   if (!scaled.value_or(true)) return config.Wrong("scale_attn_weights", "true");
   return {};
@@ -40,7 +47,7 @@ Status AddParameters(const JsonObject& config, const HfShape&, Parameters&) {
 constexpr HfFamily kHf[] = {{
     .classes = kClasses,
     .arch = kName,
-    .activation = kHfGpt2Activation,
+    .activation = {.key = kHfGpt2Activation.key, .names = kActivations},
     .keys = {.layers = "n_layer",
              .dim = "n_embd",
              .ffn = "",

@@ -1,6 +1,7 @@
 #include "engine/arch/sublayers/kda.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -227,7 +228,7 @@ Result<Kda> ReadKda(const Metadata& metadata, KdaDecays decays, int64_t heads, f
   }
   KVANT_ASSIGN(const auto bound, metadata.file().GetF32(metadata.Key(kBoundKey)));
   if (!bound.has_value()) return metadata.Missing(kBoundKey);
-  if (!(*bound < 0)) {
+  if (!(*bound < 0) || !std::isfinite(*bound)) {
     return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected a number below 0, found {}",
                      metadata.file().path(), metadata.Key(kBoundKey), *bound);
   }

@@ -104,6 +104,23 @@ TEST(ReadSpec, WindowsMayBeGivenLayerByLayer) {
               HasSubstr("sliding_window_pattern: expected 2 booleans"));
 }
 
+// Files of MiMo V2 that llama.cpp's converter wrote.
+TEST(ReadSpec, WindowsMayBeGivenByNumbers) {
+  const auto change = [](int32_t second) {
+    return [=](GgufWriter& writer) {
+      writer.AddU32("gemma3.attention.sliding_window", 32);
+      writer.AddF32("gemma3.rope.freq_base", 1e6f);
+      writer.AddI32s("gemma3.attention.sliding_window_pattern", std::vector<int32_t>{0, second});
+    };
+  };
+  auto spec = ReadSpecOf(change(1), "gemma3");
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  EXPECT_EQ(AttentionOf(*spec, 0).mask.kind, arch::MaskKind::kCausal);
+  EXPECT_EQ(AttentionOf(*spec, 1).mask.kind, arch::MaskKind::kWindow);
+  EXPECT_THAT(SpecMessage(change(2), "gemma3"),
+              HasSubstr("sliding_window_pattern: expected 0 or 1 for each layer, found 2"));
+}
+
 // Old files, and files of other converters, have it so.
 TEST(ReadSpec, AScalingFactorWithoutATypeIsLinear) {
   auto spec =

@@ -165,6 +165,30 @@ TEST(SmallDifferences, LayersOfGranite45AreRotatedAsTheirBasesSay) {
   EXPECT_THAT(seeded.Message(), HasSubstr("layer_rope_theta"));
 }
 
+// Folders of before layer_rope_theta say of each layer whether it is rotated.
+TEST(SmallDifferences, OlderFoldersOfGranite45SayWhichLayersAreRotated) {
+  SeededModel seeded("granite_swa");
+  const std::vector<float> usual = LogitsOfTwelve(seeded);
+  nlohmann::json turned = nlohmann::json::array();
+  for (const nlohmann::json& base : seeded.config["layer_rope_theta"]) {
+    turned.push_back(base.is_null() || base == 0 ? 0 : 1);
+  }
+  ASSERT_EQ(turned, nlohmann::json({0, 1, 1, 1, 0, 1}));
+  seeded.config.erase("layer_rope_theta");
+  seeded.config["no_rope_layers"] = turned;
+  EXPECT_EQ(usual, LogitsOfTwelve(seeded));
+  seeded.config["no_rope_layers"] = {1, 0};
+  EXPECT_THAT(seeded.Message(), HasSubstr("no_rope_layers"));
+}
+
+// transformers 5.24 saves them with the class of Llama and their own type.
+TEST(SmallDifferences, FoldersOfInternLm3MayHaveTheClassOfLlama) {
+  SeededModel seeded("internlm3");
+  const std::vector<float> usual = LogitsOfTwelve(seeded);
+  seeded.config["architectures"] = {"LlamaForCausalLM"};
+  EXPECT_EQ(usual, LogitsOfTwelve(seeded));
+}
+
 // The vocabulary of Llama 3 tells the activation where a file does not say it.
 TEST(SmallDifferences, BitNetHasTheActivationThatItsFileNames) {
   const auto activation_of = [](const char* name) {

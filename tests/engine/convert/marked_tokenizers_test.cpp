@@ -108,6 +108,15 @@ INSTANTIATE_TEST_SUITE_P(
         MarkedChange{"merges-words", "/model/ignore_merges", true, "ignore_merges: true cannot be"},
         MarkedChange{
             "merges-words", "/normalizer", {{"type", "NFKC"}}, "normalizer cannot be converted"},
+        MarkedChange{"merges-words", "/pre_tokenizer",
+                     json::parse(R"({"type": "Sequence", "pretokenizers": [
+                         {"type": "WhitespaceSplit"},
+                         {"type": "Metaspace", "replacement": "\u2581"}]})"),
+                     "pre_tokenizer cannot be"},
+        MarkedChange{"merges-words",
+                     "/normalizer",
+                     {{"type", "Strip"}, {"strip_left", false}, {"strip_right", true}},
+                     "\"Strip\" cannot be converted"},
         MarkedChange{"merges-words", "/pre_tokenizer/replacement", "_", "pre_tokenizer cannot be"},
         MarkedChange{"unigram-bytes", "/model/vocab/5/0", "x",
                      "expected a piece for each byte, found 255"},

@@ -86,8 +86,8 @@ TEST(PrefixCache, KnowsWhatSequencesHoldNow) {
   EXPECT_EQ(Reused(*later, model, TokensOf(*later, loaded->front())), 64u);
 }
 
-// A text that begins like that of another sequence takes all of the beginning, in the middle of a
-// block, too, and both go on; when the other one is gone, whole blocks are left.
+// A text that begins like that of another sequence for a block or more takes all of the beginning,
+// in the middle of a block, too, and both go on; when the other one is gone, whole blocks are left.
 TEST(PrefixCache, SequencesShareEveryToken) {
   for (const int64_t window : {7, 40}) {
     const auto model = OpenTiny(MixedShape(window), OwnGemm());
@@ -100,7 +100,7 @@ TEST(PrefixCache, SequencesShareEveryToken) {
       std::vector<TokenId> text(first.begin(), first.begin() + static_cast<int64_t>(common));
       text.insert(text.end(), more.begin(), more.end());
       if (common < first.size() && text[common] == first[common]) text[common] ^= 1;
-      EXPECT_EQ(Reused(*runner, model, text), common) << window;
+      EXPECT_EQ(Reused(*runner, model, text), common < 32 ? 0 : common) << window;
     }
     ExpectOk(runner->Append(id, more));
     EXPECT_EQ(
