@@ -3,6 +3,7 @@ import http.client
 import json
 import resource
 import select
+import signal
 import time
 import unittest
 
@@ -125,6 +126,21 @@ class LongBodies(ServerCase):
         for body in bodies:
             body.close()
         leave(old, True)
+
+
+class LastBodies(unittest.TestCase):
+    def test_what_waits_is_answered_before_the_end(self):
+        """The server ends when bodies that wait for each other have their answers, too."""
+        with Server(TEXT_MODEL) as server:
+            bodies = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=SECONDS) for _ in range(3)]
+            for body in bodies:
+                body.request("POST", "/tokenize", json.dumps({"content": "winter " * (4 * MIB // 7)}))
+            self.assertEqual(server.ask("GET", "/health")[0], 200)  # so that all have come
+            server.process.send_signal(signal.SIGTERM)
+            self.assertEqual([body.getresponse().status for body in bodies], [200] * 3)
+            for body in bodies:
+                body.close()
+            self.assertEqual(server.process.wait(SECONDS), 0)
 
 
 class LongPrompts(unittest.TestCase):

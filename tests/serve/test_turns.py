@@ -61,6 +61,26 @@ class Crowds(unittest.TestCase):
                 leave(connection, False)
 
 
+class Company(unittest.TestCase):
+    def test_texts_that_share_less_than_a_block(self):
+        """Beside a text that begins with the same few tokens another one has the bits that it has alone."""
+        answers = []
+        for company in (False, True):
+            with Server(TEXT_MODEL, "--parallel", "2", *LONG) as server:
+                other = server.begin(TEXTS, {**ENDLESS, "prompt": ids(40), "stream": True}) if company else None
+                if company:
+                    other.getresponse().readline()
+                for shared in (1, 31):
+                    body = {"prompt": ids(shared) + ids(64 - shared, 3), "max_tokens": 3, "temperature": 0, "logprobs": 1, "ignore_eos": True}
+                    answer = server.post(TEXTS, body)
+                    answers.append((answer["usage"]["prompt_tokens_details"]["cached_tokens"],
+                                    answer["choices"][0]["logprobs"]["token_logprobs"]))
+                if company:
+                    leave(other, True)
+        self.assertEqual(answers[:2], answers[2:])
+        self.assertEqual([cached for cached, _ in answers], [0] * 4)
+
+
 class Prefixes(ServerCase):
     model = TEXT_MODEL
     options = ("--parallel", "8", *LONG)
