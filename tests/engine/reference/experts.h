@@ -50,14 +50,20 @@ class ReferenceExperts {
 
   Vector AddShared(const Vector& in, Vector out) {
     if (spec_.shared == arch::SharedExpert::kNone) return out;
-    const bool plain = spec_.kind == arch::ExpertKind::kPlain;
-    Vector gate = weights_.Multiply(prefix_ + (plain ? "ffn_up_shexp" : "ffn_gate_shexp"), in);
-    if (plain) {
+    Vector up = weights_.Multiply(prefix_ + "ffn_up_shexp", in);
+    Vector gate = up;
+    if (spec_.kind == arch::ExpertKind::kPlain) {
       for (double& value : gate) {
         value = ReferenceActivation(spec_.shared_activation.activation, value);
       }
     } else {
-      Multiply(spec_.shared_activation, gate, weights_.Multiply(prefix_ + "ffn_up_shexp", in));
+      if (weights_.Has(prefix_ + "ffn_gate_shexp.weight")) {
+        gate = weights_.Multiply(prefix_ + "ffn_gate_shexp", in);
+      } else {  // both are in one matrix, the gate first
+        gate.resize(up.size() / 2);
+        up.erase(up.begin(), up.begin() + static_cast<ptrdiff_t>(gate.size()));
+      }
+      Multiply(spec_.shared_activation, gate, up);
     }
     const Vector part = weights_.Multiply(prefix_ + "ffn_down_shexp", gate);
     double weight = 1;

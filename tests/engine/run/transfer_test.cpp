@@ -229,7 +229,8 @@ TEST_F(RefusedTransfer, NeedsRoom) {
   ExpectRefused(options, ErrorCode::kOutOfMemory, "adopt: KV cache: ");
 }
 
-// A model that was opened twice is one model; the runner finds the tokens among its known prefixes.
+// A model that was opened twice is one model; the runner shares the tokens, all but the last one,
+// with the sequence that it has taken over.
 TEST_F(RefusedTransfer, IsNoneForAModelThatWasOpenedTwice) {
   SessionOptions options = Options(KvType::kF16, 2);
   options.prefix_cache = true;
@@ -238,7 +239,7 @@ TEST_F(RefusedTransfer, IsNoneForAModelThatWasOpenedTwice) {
   ExpectEqual(*from_, {&id_, 1}, *to, taken);
   const auto reused = to->ReusePrefix(NewSequence(*to), from_->tokens(id_));
   ASSERT_TRUE(reused.ok());
-  EXPECT_EQ(*reused, 96);
+  EXPECT_EQ(*reused, 99);
 }
 
 }  // namespace
