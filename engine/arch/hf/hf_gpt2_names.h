@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/arch/hf/hf_tensors.h"
+#include "engine/limits.h"
 
 namespace kvant::arch {
 
