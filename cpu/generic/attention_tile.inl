@@ -34,7 +34,7 @@ inline constexpr int64_t kWeightCodeStride = kAttentionSpan / kValueTileTokens +
 // read from `source` on.
 inline constexpr int64_t kPrefetchBytes = 8192;
 template <int64_t kBytes>
-inline void PrefetchAhead(const void* source) {
+[[gnu::always_inline]] inline void PrefetchAhead(const void* source) {
   const char* ahead = static_cast<const char*>(source) + kPrefetchBytes;
   for (int64_t i = 0; i < kBytes; i += 64) __builtin_prefetch(ahead + i, 0, 2);
 }

@@ -99,6 +99,7 @@ class Fields(ServerCase):
         self.expect(CHATS, {**CHAT, "top_logprobs": 2, "logprobs": False}, 400, "top_logprobs")
         self.expect(TEXTS, {**TEXT, "best_of": 1, "n": 2}, 400, "best_of")
         self.expect(TEXTS, {**TEXT, "best_of": 2, "stream": True}, 400, "best_of")
+        self.expect(CHATS, {**CHAT, "response_format": {"type": "json_schema"}}, 400, "response_format.json_schema.schema")
         self.expect(CHATS, {**CHAT, "grammar": 'root ::= "a"', "response_format": {"type": "json_object"}}, 400,
                     "response_format")
 

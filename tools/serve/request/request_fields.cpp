@@ -220,9 +220,8 @@ Refusal TakeResponseFormat(const FieldValue& value, TextFields& fields) {
     if (!named->is_object()) return WrongType(value.name + ".json_schema", "an object", *named);
     return SetSchema({value.name, "json_schema", "schema"}, fields);
   }
-  if (Member(value.json, "schema") != nullptr || name == "json_schema") {
-    return SetSchema({value.name, "schema"}, fields);
-  }
+  if (Member(value.json, "schema") != nullptr) return SetSchema({value.name, "schema"}, fields);
+  if (name == "json_schema") return SetSchema({value.name, "json_schema", "schema"}, fields);
   return SetGrammar(value.name, {.kind = GrammarText::Kind::kJson}, fields);
 }
 
