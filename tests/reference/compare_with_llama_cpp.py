@@ -8,8 +8,9 @@ For each model the last position's logits are compared: of llama.cpp, of kvant, 
 DIFFERENCE is the largest one from the reference, or why llama.cpp did not load the file. llama.cpp computes in its own formats (16-bit
 keys and values), so that differences of some 1e-3 of the spread are roundings; what is above `--tolerance` of the spread is marked "!".
 
-Usage: compare_with_llama_cpp.py KVANT_PROGRAM [NAME_BEGINNING ...] [--tolerance 0.02]
-Needs xllamacpp==2026.10.11549, whose shared object has llama.h, and numpy.
+Usage: compare_with_llama_cpp.py KVANT_PROGRAM [NAME_BEGINNING ...] [--tolerance 0.02] [--library libllama.so]
+Needs numpy and a shared object that has llama.h: that of xllamacpp==2026.10.11549, or another build's with --library (b11739 is in
+the package llama-cpp-py-sync==0.11739, which needs glibc 2.38).
 """
 import argparse
 import ctypes
@@ -121,10 +122,14 @@ class Batch(ctypes.Structure):
                 ("n_seq_id", ctypes.c_void_p), ("seq_id", ctypes.c_void_p), ("logits", ctypes.c_void_p)]
 
 
-def llama_cpp_logits(path, tokens, context, vocab):
-    """To be called in a process of its own: llama.cpp aborts on some files."""
+def packaged_library():
     import xllamacpp.xllamacpp as wheel
-    library = ctypes.CDLL(wheel.__file__)
+    return wheel.__file__
+
+
+def llama_cpp_logits(library, path, tokens, context, vocab):
+    """To be called in a process of its own: llama.cpp aborts on some files."""
+    library = ctypes.CDLL(library)
 
     def function(name, result, *arguments):
         found = getattr(library, name)
@@ -148,18 +153,20 @@ def llama_cpp_logits(path, tokens, context, vocab):
     return np.array(logits[:vocab], dtype=np.float32)
 
 
-def run_llama_cpp(path, model, folder):
+def run_llama_cpp(library, path, model, folder):
     """The logits, or the last line that the process wrote."""
-    task = {"path": str(path), "tokens": model["tokens"], "context": model["context"], "vocab": model["config"]["vocab_size"],
-            "output": str(folder / "other.npy")}
-    done = subprocess.run([sys.executable, __file__, "--one", json.dumps(task)], capture_output=True, text=True)
+    task = {"library": library, "path": str(path), "tokens": model["tokens"], "context": model["context"],
+            "vocab": model["config"]["vocab_size"], "output": str(folder / "other.npy")}
+    # With a backtrace, some builds never end after an assertion.
+    done = subprocess.run([sys.executable, __file__, "--one", json.dumps(task)], capture_output=True, text=True,
+                          env=dict(os.environ, GGML_NO_BACKTRACE="1"))
     if done.returncode == 0:
         return np.load(folder / "other.npy")
     lines = [line for line in done.stderr.splitlines() if "error" in line or "GGML_ASSERT" in line]
     return lines[0].strip() if lines else f"ended with {done.returncode}"
 
 
-def compare(program, name, tolerance):
+def compare(program, library, name, tolerance):
     expected = np.load(SEEDED / f"{name}.npy")[-1]
     spread = expected.max() - expected.min()
     with tempfile.TemporaryDirectory() as folder:
@@ -168,7 +175,7 @@ def compare(program, name, tolerance):
         found = kvant_logits(program, path, model, folder)
         expected = found if name in ALIKE else expected
         own = np.abs(found - expected).max()
-        other = run_llama_cpp(path, model, folder)
+        other = run_llama_cpp(library, path, model, folder)
     if isinstance(other, str):
         print(f"{name:22} kvant {own:.1e}  llama.cpp: {other[:180]}")
         return False
@@ -182,16 +189,18 @@ def compare(program, name, tolerance):
 def main():
     if sys.argv[1:2] == ["--one"]:
         task = json.loads(sys.argv[2])
-        np.save(task["output"], llama_cpp_logits(task["path"], task["tokens"], task["context"], task["vocab"]))
+        np.save(task["output"], llama_cpp_logits(task["library"], task["path"], task["tokens"], task["context"], task["vocab"]))
         os._exit(0)
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--tolerance", type=float, default=0.02)
+    parser.add_argument("--library")
     options = parser.parse_args()
+    library = options.library or packaged_library()
     names = sorted(path.stem for path in SEEDED.glob("*.json"))
     chosen = [name for name in names if not options.names or any(name.startswith(begin) for begin in options.names)]
-    agreeing = sum([compare(options.program, name, options.tolerance) for name in chosen])
+    agreeing = sum([compare(options.program, library, name, options.tolerance) for name in chosen])
     print(f"llama.cpp agrees on {agreeing} of {len(chosen)}")
 
 
