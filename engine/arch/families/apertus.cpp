@@ -22,12 +22,24 @@ constexpr float kEpsilon = -1e-6f;  // the largest number whose exponential is t
 // Below this size the epsilon changes nothing that floats would show.
 constexpr float kEpsilonMax = 1e-5f;
 
+// Learned numbers are a few units in size. Much larger ones would make infinities of activations.
+constexpr float kLearnedMax = 1e4f;
+
 float Softplus(float x) { return std::max(x, 0.0f) + std::log1p(std::exp(-std::abs(x))); }
 
+Result<std::vector<float>> ReadLearned(const Metadata& metadata, const char* key, size_t layers) {
+  KVANT_ASSIGN(auto numbers, metadata.WholeKeyPerLayer(key, layers));
+  const auto wrong = std::find_if(numbers.begin(), numbers.end(),
+                                  [](float number) { return std::abs(number) > kLearnedMax; });
+  if (wrong == numbers.end()) return numbers;
+  return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected numbers from {} to {}, found {}",
+                   metadata.file().path(), key, -kLearnedMax, kLearnedMax, *wrong);
+}
+
 Status ReadXielu(const Metadata& metadata, std::vector<PlainFfn>& ffns) {
-  KVANT_ASSIGN(const auto negative, metadata.WholeKeyPerLayer("xielu.alpha_n", ffns.size()));
-  KVANT_ASSIGN(const auto positive, metadata.WholeKeyPerLayer("xielu.alpha_p", ffns.size()));
-  KVANT_ASSIGN(const auto beta, metadata.WholeKeyPerLayer("xielu.beta", ffns.size()));
+  KVANT_ASSIGN(const auto negative, ReadLearned(metadata, "xielu.alpha_n", ffns.size()));
+  KVANT_ASSIGN(const auto positive, ReadLearned(metadata, "xielu.alpha_p", ffns.size()));
+  KVANT_ASSIGN(const auto beta, ReadLearned(metadata, "xielu.beta", ffns.size()));
   KVANT_ASSIGN(const auto epsilon, metadata.WholeKeyPerLayer("xielu.eps", ffns.size()));
   for (size_t i = 0; i < ffns.size(); ++i) {
     if (std::abs(epsilon[i]) > kEpsilonMax) {

@@ -93,6 +93,14 @@ TEST(SmallDifferences, WrongNumbersOfAnActivationAreNamed) {
   const auto spec = arch::ReadSpec(*file);
   ASSERT_FALSE(spec.ok());
   EXPECT_THAT(spec.error().message, HasSubstr("key xielu.eps: expected at most 1e-05, found -0.5"));
+  for (const char* name : {"alpha_n", "alpha_p", "beta"}) {
+    SeededModel large("apertus");
+    large.extra[act + name] = OneNumber(3e38f);
+    const auto refused = arch::ReadSpec(*formats::GgufFile::Open(*large.Convert()));
+    ASSERT_FALSE(refused.ok()) << name;
+    EXPECT_THAT(refused.error().message, HasSubstr("key xielu." + std::string(name) +
+                                                   ": expected numbers from -10000 to 10000"));
+  }
   const std::string ignored[] = {"xielu.beta"};
   const auto read =
       arch::ReadSpec(*formats::GgufFile::Open(*SeededModel("apertus").Convert()), ignored);
