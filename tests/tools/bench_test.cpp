@@ -163,6 +163,20 @@ TEST_F(BenchTest, CountsKimiDeltaAttention) {
   ExpectWork("kda-tiny", quantized, 2 * 256 * 8 * 4);
 }
 
+// Four layers with 4 heads of 128, 2 kv heads and a gate for each value.
+TEST_F(BenchTest, CountsGatesOfValues) {
+  const double layer = 256 * (512 + 2 * 256 + 512 + 512) + 3 * 256 * 512;
+  ExpectWork("muse-tiny", 4 * layer + 256 * 512);
+}
+
+// Four layers with a gate for each of 4 heads; the first layer has no experts, the others a shared
+// one beside 2 of 8.
+TEST_F(BenchTest, CountsGatesOfHeads) {
+  const double attention = 256 * (512 + 2 * 256 + 4 + 512);
+  const double ffns = 3 * 256 * 512 + 3 * 3 * 3 * 256 * 256;
+  ExpectWork("laguna-tiny", 4 * attention + ffns + 256 * 512, 3 * 256 * 8 * 4);
+}
+
 // Seven layers with 4 heads of 128 and 2 kv heads; the embedding is the output matrix too.
 TEST_F(BenchTest, CountsTheLayersOfWindows) {
   const double layer = 256 * (512 + 2 * 256 + 512) + 3 * 256 * 512;

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
-
 #include "tools/bench/synthetic_pairs.h"
 
 namespace kvant::tools {
@@ -16,180 +14,16 @@ constexpr int64_t kWindowsBetween = 6;  // of gemma3: every sixth layer sees all
 constexpr int64_t kSigmoidGating = 2;   // in expert_gating_func
 constexpr int64_t kDeltaBetween = 4;    // of qwen35: every fourth layer has attention
 
-const std::array kShapes = {
-    // For tests of the program.
-    Shape{"tiny", &arch::llama::kFamily, 256, 2, 4, 2, 512, 512},
-    Shape{"1b", &arch::llama::kFamily, 2048, 16, 32, 8, 8192, 32000},
-    Shape{"3b", &arch::llama::kFamily, 3072, 28, 24, 8, 8192, 32000},
-    Shape{"8b", &arch::llama::kFamily, 4096, 32, 32, 8, 14336, 32000},
-    Shape{.name = "qwen3-4b",
-          .family = &arch::qwen3::kFamily,
-          .dim = 2560,
-          .layers = 36,
-          .heads = 32,
-          .kv_heads = 8,
-          .ffn = 9728,
-          .vocab = 151936,
-          .head_dim = 128,
-          .tied = true},
-    Shape{.name = "gemma3-tiny",
-          .family = &arch::gemma3::kFamily,
-          .dim = 256,
-          .layers = 7,
-          .heads = 4,
-          .kv_heads = 2,
-          .ffn = 512,
-          .vocab = 512,
-          .head_dim = 128,
-          .window = 16,
-          .tied = true},
-    Shape{.name = "gemma3-4b",
-          .family = &arch::gemma3::kFamily,
-          .dim = 2560,
-          .layers = 34,
-          .heads = 8,
-          .kv_heads = 4,
-          .ffn = 10240,
-          .vocab = 262208,
-          .head_dim = 256,
-          .window = 1024,
-          .tied = true},
-    Shape{"moe-tiny", &arch::qwen3moe::kFamily, 256, 2, 4, 2, 256, 512, 64, 8, 2},
-    Shape{"moe-30b-a3b", &arch::qwen3moe::kFamily, 2048, 48, 32, 4, 768, 151936, 128, 128, 8},
-    // Six layers of it.
-    Shape{"moe-4b", &arch::qwen3moe::kFamily, 2048, 6, 32, 4, 768, 151936, 128, 128, 8},
-    Shape{.name = "gpt-oss-tiny",
-          .family = &arch::gpt_oss::kFamily,
-          .dim = 256,
-          .layers = 2,
-          .heads = 4,
-          .kv_heads = 2,
-          .ffn = 256,
-          .vocab = 512,
-          .head_dim = 64,
-          .experts = 8,
-          .experts_used = 2,
-          .window = 16},
-    Shape{.name = "gpt-oss-20b",
-          .family = &arch::gpt_oss::kFamily,
-          .dim = 2880,
-          .layers = 24,
-          .heads = 64,
-          .kv_heads = 8,
-          .ffn = 2880,
-          .vocab = 201088,
-          .head_dim = 64,
-          .experts = 32,
-          .experts_used = 4,
-          .window = 128},
-    Shape{.name = "deepseek-tiny",
-          .family = &arch::deepseek2::kFamily,
-          .dim = 256,
-          .layers = 2,
-          .heads = 4,
-          .kv_heads = 1,
-          .ffn = 256,
-          .vocab = 512,
-          .experts = 8,
-          .experts_used = 2,
-          .latent = Shape::Latent{128, 64, 32, 64, 256, 512}},
-    Shape{.name = "deepseek-lite",
-          .family = &arch::deepseek2::kFamily,
-          .dim = 2048,
-          .layers = 27,
-          .heads = 16,
-          .kv_heads = 1,
-          .ffn = 1408,
-          .vocab = 102400,
-          .experts = 64,
-          .experts_used = 6,
-          .latent = Shape::Latent{512, 128, 64, 128, 2816, 10944}},
-    Shape{.name = "qwen35-tiny",
-          .family = &arch::qwen35::kFamily,
-          .dim = 256,
-          .layers = 4,
-          .heads = 4,
-          .kv_heads = 2,
-          .ffn = 512,
-          .vocab = 512,
-          .head_dim = 128,
-          .delta = Shape::Delta{2, 4, 64, 4}},
-    Shape{.name = "qwen35-9b",
-          .family = &arch::qwen35::kFamily,
-          .dim = 4096,
-          .layers = 32,
-          .heads = 16,
-          .kv_heads = 4,
-          .ffn = 12288,
-          .vocab = 248320,
-          .head_dim = 256,
-          .delta = Shape::Delta{16, 32, 128, 4}},
-    Shape{.name = "kda-tiny",
-          .family = &arch::bailingmoe3::kFamily,
-          .dim = 256,
-          .layers = 3,
-          .heads = 4,
-          .kv_heads = 1,
-          .ffn = 256,
-          .vocab = 512,
-          .experts = 8,
-          .experts_used = 2,
-          .latent = Shape::Latent{128, 64, 32, 64, 256, 512},
-          .kda = Shape::Kda{64, 4, 3, 2}},
-    Shape{.name = "ling-3-tiny",
-          .family = &arch::bailingmoe3::kFamily,
-          .dim = 1536,
-          .layers = 24,
-          .heads = 16,
-          .kv_heads = 1,
-          .ffn = 512,
-          .vocab = 157184,
-          .experts = 128,
-          .experts_used = 8,
-          .latent = Shape::Latent{512, 128, 64, 128, 512, 4096},
-          .kda = Shape::Kda{128, 4, 6, 8}},
-    Shape{.name = "opus-mt-tiny",
-          .family = &arch::marian::kFamily,
-          .dim = 256,
-          .layers = 2,
-          .heads = 4,
-          .kv_heads = 4,
-          .ffn = 512,
-          .vocab = 512,
-          .tied = true,
-          .encoder = Shape::Encoder{2, 64, false}},
-    Shape{.name = "opus-mt",
-          .family = &arch::marian::kFamily,
-          .dim = 512,
-          .layers = 6,
-          .heads = 8,
-          .kv_heads = 8,
-          .ffn = 2048,
-          .vocab = 58101,
-          .tied = true,
-          .encoder = Shape::Encoder{6, 512, false}},
-    Shape{.name = "flan-t5-tiny",
-          .family = &arch::t5::kFamily,
-          .dim = 256,
-          .layers = 2,
-          .heads = 4,
-          .kv_heads = 4,
-          .ffn = 512,
-          .vocab = 512,
-          .encoder = Shape::Encoder{3, 64, true}},
-    Shape{.name = "flan-t5-base",
-          .family = &arch::t5::kFamily,
-          .dim = 768,
-          .layers = 12,
-          .heads = 12,
-          .kv_heads = 12,
-          .ffn = 2048,
-          .vocab = 32128,
-          .encoder = Shape::Encoder{12, 512, true}},
-};
-
 bool IsGptOss(const Shape& shape) { return shape.family == &arch::gpt_oss::kFamily; }
 bool IsGemma3(const Shape& shape) { return shape.family == &arch::gemma3::kFamily; }
+bool IsMuseGlimmer(const Shape& shape) { return shape.family == &arch::muse_glimmer::kFamily; }
+bool IsLaguna(const Shape& shape) { return shape.family == &arch::laguna::kFamily; }
+
+// Such a router chooses with a bias of its own.
+bool HasSigmoidRouter(const Shape& shape) { return shape.kda.has_value() || IsLaguna(shape); }
+
+// The norms behind sublayers, beside those in front of them.
+bool HasNormsBehind(const Shape& shape) { return IsGemma3(shape) || IsMuseGlimmer(shape); }
 
 SyntheticTensor NormWeight(const std::string& name, int64_t cols) {
   return {.name = name + ".weight", .cols = cols, .value = 1.0f};
@@ -205,15 +39,13 @@ void ListFeedForward(const Shape& shape, int64_t layer, const std::string& prefi
     list.push_back({prefix + "ffn_down" + suffix, width, shape.dim});
   };
   if (shape.experts == 0) return add_dense(shape.ffn, ".weight");
-  if (shape.latent.has_value()) {
-    if (layer == 0) return add_dense(shape.latent->dense_ffn, ".weight");
-    add_dense(shape.latent->shared_ffn, "_shexp.weight");
-  }
+  if (layer == 0 && shape.dense_ffn > 0) return add_dense(shape.dense_ffn, ".weight");
+  if (shape.shared_ffn > 0) add_dense(shape.shared_ffn, "_shexp.weight");
   list.push_back({prefix + "ffn_gate_inp.weight", shape.dim, shape.experts});
   list.push_back({prefix + "ffn_gate_exps.weight", shape.dim, shape.ffn, shape.experts});
   list.push_back({prefix + "ffn_up_exps.weight", shape.dim, shape.ffn, shape.experts});
   list.push_back({prefix + "ffn_down_exps.weight", shape.ffn, shape.dim, shape.experts});
-  if (shape.kda.has_value()) list.push_back(Bias(prefix + "exp_probs_b", shape.experts));
+  if (HasSigmoidRouter(shape)) list.push_back(Bias(prefix + "exp_probs_b", shape.experts));
   if (!IsGptOss(shape)) return;
   list.push_back(Bias(prefix + "ffn_gate_inp", shape.experts));
   list.push_back(Bias(prefix + "ffn_gate_exps", shape.ffn, shape.experts));
@@ -228,6 +60,10 @@ void ListAttention(const Shape& shape, const std::string& prefix, Tensors& list)
   list.push_back({prefix + "attn_q.weight", shape.dim, shape.delta ? 2 * q_rows : q_rows});
   list.push_back({prefix + "attn_k.weight", shape.dim, kv_rows});
   list.push_back({prefix + "attn_v.weight", shape.dim, kv_rows});
+  if (shape.gates != Shape::Gates::kNone) {
+    const int64_t gates = shape.gates == Shape::Gates::kOfHeads ? shape.heads : q_rows;
+    list.push_back({prefix + "attn_gate.weight", shape.dim, gates});
+  }
   list.push_back({prefix + "attn_output.weight", q_rows, shape.dim});
   if (IsGptOss(shape)) {
     list.push_back(Bias(prefix + "attn_q", q_rows));
@@ -300,14 +136,14 @@ void ListLayer(const Shape& shape, int64_t layer, Tensors& list) {
   } else {
     ListAttention(shape, prefix, list);
   }
-  if (IsGemma3(shape) || IsGptOss(shape) || shape.delta.has_value()) {
+  if (HasNormsBehind(shape) || IsGptOss(shape) || shape.delta.has_value()) {
     list.push_back(NormWeight(prefix + "post_attention_norm", shape.dim));
   }
   if (!IsGptOss(shape) && !shape.delta.has_value()) {
     list.push_back(NormWeight(prefix + "ffn_norm", shape.dim));
   }
   ListFeedForward(shape, layer, prefix, list);
-  if (IsGemma3(shape)) list.push_back(NormWeight(prefix + "post_ffw_norm", shape.dim));
+  if (HasNormsBehind(shape)) list.push_back(NormWeight(prefix + "post_ffw_norm", shape.dim));
 }
 
 // The keys of what only some shapes have.
@@ -321,8 +157,6 @@ void AddKinds(const Shape& shape, formats::GgufWriter& writer) {
     add("attention.value_length", shape.latent->rank);
     add("attention.key_length_mla", shape.latent->nope + shape.latent->rope);
     add("attention.value_length_mla", shape.latent->v_dim);
-    add("leading_dense_block_count", 1);
-    add("expert_shared_count", shape.latent->shared_ffn / shape.ffn);
     // Files of DeepSeek-V2 say this value, and other engines expect it.
     writer.AddF32(fmt::format("{}.expert_weights_scale", shape.family->name), 1.0f);
   }
@@ -340,7 +174,6 @@ void AddKinds(const Shape& shape, formats::GgufWriter& writer) {
     add("ssm.conv_kernel", shape.kda->taps);
     add("kda.head_dim", shape.kda->head_dim);
     writer.AddF32(fmt::format("{}.kda.gate_lower_bound", shape.family->name), -5.0f);
-    add("expert_gating_func", kSigmoidGating);
     add("expert_group_count", shape.kda->groups);
     add("expert_group_used_count", shape.kda->groups / 2);
   }
@@ -348,6 +181,17 @@ void AddKinds(const Shape& shape, formats::GgufWriter& writer) {
     add("expert_count", shape.experts);
     add("expert_used_count", shape.experts_used);
     add("expert_feed_forward_length", shape.ffn);
+  }
+  if (shape.dense_ffn > 0) add("leading_dense_block_count", 1);
+  if (shape.shared_ffn > 0) add("expert_shared_count", shape.shared_ffn / shape.ffn);
+  if (HasSigmoidRouter(shape)) add("expert_gating_func", kSigmoidGating);
+  if (IsMuseGlimmer(shape)) {
+    writer.AddF32(fmt::format("{}.logit_scale", shape.family->name), 0.196116f);
+    writer.AddF32(fmt::format("{}.final_logit_softcapping", shape.family->name), 20.0f);
+  }
+  if (shape.family == &arch::qwen3vl::kFamily) {
+    const std::vector<int32_t> sections = {24, 20, 20, 0};  // of a text all turn alike
+    writer.AddI32s(fmt::format("{}.rope.dimension_sections", shape.family->name), sections);
   }
   if (shape.window > 0) add("attention.sliding_window", shape.window);
   if (IsGemma3(shape)) add("attention.sliding_window_pattern", kWindowsBetween);
@@ -372,8 +216,6 @@ int64_t RotatedDims(const Shape& shape) {
 
 }  // namespace
 
-std::span<const SyntheticShape> SyntheticShapes() { return kShapes; }
-
 std::vector<SyntheticTensor> TensorsOf(const SyntheticShape& shape) {
   if (shape.encoder.has_value()) return PairTensors(shape);
   Tensors list = {{"token_embd.weight", shape.dim, shape.vocab}};
@@ -395,7 +237,7 @@ void AddShape(const SyntheticShape& shape, formats::GgufWriter& writer) {
   add("context_length", 131072);
   add("embedding_length", shape.dim);
   add("block_count", shape.layers);
-  add("feed_forward_length", shape.latent.has_value() ? shape.latent->dense_ffn : shape.ffn);
+  add("feed_forward_length", shape.dense_ffn > 0 ? shape.dense_ffn : shape.ffn);
   add("attention.head_count", shape.heads);
   AddKvHeads(shape, writer);
   add("rope.dimension_count", RotatedDims(shape));

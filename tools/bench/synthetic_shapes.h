@@ -14,13 +14,11 @@
 namespace kvant::tools {
 
 struct SyntheticShape {
-  struct Latent {  // latent attention, with a shared expert
+  struct Latent {  // latent attention
     int64_t rank = 0;
     int64_t nope = 0;  // dimensions of a head that are not rotated, and those that are
     int64_t rope = 0;
     int64_t v_dim = 0;
-    int64_t shared_ffn = 0;  // of the shared expert
-    int64_t dense_ffn = 0;   // of the first layer, which has no experts
   };
   struct Delta {  // gated delta nets in three layers of four
     int64_t key_heads = 0;
@@ -35,6 +33,8 @@ struct SyntheticShape {
     int64_t groups = 0;  // of experts, half of which a token has
   };
 
+  enum class Gates : uint8_t { kNone, kOfHeads, kOfValues };  // of the attention's result
+
   struct Encoder {  // an encoder-decoder: `layers` are those of the encoder
     int64_t decoder_layers = 0;
     int64_t source_max = 0;  // positions of a source, and of a text
@@ -47,8 +47,11 @@ struct SyntheticShape {
   int64_t head_dim = 0;  // 0: dim / heads
   int64_t experts = 0;   // of a layer, each `ffn` wide; 0: one feed-forward
   int64_t experts_used = 0;
-  int64_t window = 0;  // of the layers that have one; 0: none has
-  bool tied = false;   // the embedding is the output matrix too
+  int64_t shared_ffn = 0;  // of the shared expert; 0: there is none
+  int64_t dense_ffn = 0;   // of the first layer, which has no experts; 0: it has
+  int64_t window = 0;      // of the layers that have one; 0: none has
+  bool tied = false;       // the embedding is the output matrix too
+  Gates gates = Gates::kNone;
   std::optional<Latent> latent = {};
   std::optional<Delta> delta = {};
   std::optional<Kda> kda = {};
