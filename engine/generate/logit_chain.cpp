@@ -66,6 +66,14 @@ bool LogitChain::keeps_state() const {
   return false;
 }
 
+bool LogitChain::has_callers_code() const {
+  for (size_t place = 0; place < places_.size(); ++place) {
+    const bool callers = AllLogitStages()[place]->code == LogitStageRow::Code::kCallers;
+    if (callers && !places_[place].empty()) return true;
+  }
+  return false;
+}
+
 void LogitChain::Accept(TokenId token, TokenFrom from) {
   for (const auto& stages : places_) {
     for (const auto& stage : stages) stage->Accept(token, from);

@@ -7,6 +7,10 @@
 
 namespace kvant {
 
+void SequenceHost::RunApart(size_t count, const std::function<void(size_t i)>& task) {
+  for (size_t i = 0; i < count; ++i) task(i);
+}
+
 Result<SequenceId> SequenceHost::NewSequenceOf(std::span<const TokenId> /*source*/) {
   return MakeError(ErrorCode::kInvalid, "a source: there is no encoder");
 }

@@ -200,6 +200,7 @@ Result<Sampler> Sampler::Create(const SamplingOptions& options, int32_t vocab_si
 int32_t Sampler::vocab_size() const { return static_cast<int32_t>(chain_->vocab()); }
 
 LogitChain& Sampler::logits() { return chain_->stages; }
+const LogitChain& Sampler::logits() const { return chain_->stages; }
 
 void Sampler::Forbid(TokenId token) {
   if (token < 0 || static_cast<size_t>(token) >= chain_->vocab()) return;

@@ -281,6 +281,7 @@ Status Scheduler::AdvanceFrom(size_t first) {
   for (size_t i = first; i < running_.size(); ++i) {
     if (running_[i]->state_ == Request::State::kPrompt) AfterPrompt(*running_[i]);
   }
+  ChooseApart(first);
   for (size_t i = first; i < running_.size();) {
     Request& request = *running_[i];
     if (request.cancel_asked_.load(std::memory_order_relaxed)) {
@@ -296,6 +297,19 @@ Status Scheduler::AdvanceFrom(size_t first) {
     KVANT_TRY(Remove(request, status));
   }
   return {};
+}
+
+// Lets texts that can choose their next tokens at the same time, each on a thread of its own.
+void Scheduler::ChooseApart(size_t first) {
+  apart_.clear();
+  for (size_t i = first; i < running_.size(); ++i) {
+    Request& request = *running_[i];
+    const bool advances = request.state_ == Request::State::kRunning && request.took_part_ &&
+                          !request.cancel_asked_.load(std::memory_order_relaxed);
+    if (advances && request.chooses_apart()) apart_.push_back(&request);
+  }
+  if (apart_.size() < 2) return;  // a single one chooses as it advances
+  host_.RunApart(apart_.size(), [this](size_t i) { apart_[i]->ChooseApart(host_); });
 }
 
 // Counts a piece of a prompt as processed. After the last piece the requests that wait for the same

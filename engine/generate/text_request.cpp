@@ -19,6 +19,9 @@ namespace {
 // token.
 constexpr size_t kCompanyMax = 4;
 
+// Choosing a token of fewer takes no longer than waking a thread for it.
+constexpr int32_t kApartVocabMin = 4096;
+
 // Measures the time from its construction to its destruction, and adds it to a sum of seconds.
 class Stopwatch {
  public:
@@ -152,6 +155,7 @@ Status TextRequest::AddInputs(SequenceHost& host, std::vector<StepInput>& inputs
   chosen_.clear();
   chosen_log_probs_.clear();
   right_ = true;
+  chose_apart_ = false;
   in_step_ = true;
   inputs.push_back({sequence_, guess_, guess_.size() == 1 ? Logits::kLast : Logits::kAll});
   return {};
@@ -246,6 +250,17 @@ Status TextRequest::Choose(std::span<const float> logits, int64_t position, Toke
   return {};
 }
 
+bool TextRequest::chooses_apart() const {
+  return in_step_ && guess_.size() == 1 && setup_.sampler->vocab_size() >= kApartVocabMin &&
+         !setup_.sampler->logits().has_callers_code();
+}
+
+void TextRequest::ChooseApart(const SequenceHost& host) {
+  Stopwatch watch(&out_.decode_seconds);
+  chosen_status_ = Choose(host.logits(sequence_), before_, guess_[0]);
+  chose_apart_ = true;
+}
+
 Status TextRequest::Advance(SequenceHost& host) {
   if (!begun_) {
     begun_ = true;
@@ -279,7 +294,9 @@ Status TextRequest::Advance(SequenceHost& host) {
 // Adds the tokens that the step has chosen to the text, and takes wrong guesses off the sequence.
 Status TextRequest::TakeStep(SequenceHost& host) {
   in_step_ = false;
-  if (guess_.size() == 1) KVANT_TRY(Choose(host.logits(sequence_), before_, guess_[0]));
+  if (guess_.size() == 1 && !chose_apart_) {
+    KVANT_TRY(Choose(host.logits(sequence_), before_, guess_[0]));
+  }
   KVANT_TRY(chosen_status_);
   ++out_.decode_passes;
   const int64_t right = std::ssize(chosen_) + (no_token_ ? 1 : 0);

@@ -3,6 +3,7 @@
 #include "kvant/runner.h"
 
 #include <array>
+#include <atomic>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -286,6 +287,13 @@ Status Runner::Check() const { return engine_->sequences->Check(); }
 const Model& Runner::model() const { return *engine_->core->model; }
 
 const SessionOptions& Runner::options() const { return engine_->core->options; }
+
+void Runner::RunApart(size_t count, const std::function<void(size_t i)>& task) {
+  std::atomic<size_t> next = 0;
+  engine_->core->team.Run([&](const ThreadPool::Member&) {
+    for (size_t i = next++; i < count; i = next++) task(i);
+  });
+}
 
 void Runner::RunOnTeam(const std::function<void(int index, int count)>& body) {
   engine_->core->team.Run(

@@ -30,6 +30,8 @@ class LogitChain {
 
   bool reads_tokens() const;
   bool keeps_state() const;
+  // Whether a stage runs code of the caller's, which may expect one thread alone.
+  bool has_callers_code() const;
   void Accept(TokenId token, TokenFrom from);
 
   // Adds the guesses of the first stage that has any, see LogitStage::Guess.

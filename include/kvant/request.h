@@ -95,6 +95,11 @@ class Request {
     (void)token, (void)logits;
     return {};
   }
+  // Whether ChooseApart may run after this step; not where it would call code of the caller's.
+  virtual bool chooses_apart() const { return false; }
+  // Called before Advance where chooses_apart(), on any thread and beside those of other requests.
+  // Does what Advance would do first with the logits, and changes nothing but the request.
+  virtual void ChooseApart(const SequenceHost& host) { (void)host; }
   // Called after each step, to choose what comes next from the logits of its sequences, and after
   // Begin, unless the request begins again.
   virtual Status Advance(SequenceHost& host) = 0;

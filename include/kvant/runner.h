@@ -309,6 +309,8 @@ class Runner final : public SequenceHost {
   using LogSink = std::function<void(std::string_view line)>;
   void SetKvLog(LogSink sink);
 
+  // Runs the tasks on the threads of the team.
+  void RunApart(size_t count, const std::function<void(size_t i)>& task) override;
   // Runs a function of (index, count) on every thread of the team.
   void RunOnTeam(const std::function<void(int index, int count)>& body);
 

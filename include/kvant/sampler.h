@@ -135,6 +135,7 @@ class Sampler {
 
   // The stages in front of the samplers.
   LogitChain& logits();
+  const LogitChain& logits() const;
 
   int32_t vocab_size() const;
   uint64_t seed() const { return seed_; }

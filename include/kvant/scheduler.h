@@ -178,6 +178,7 @@ class Scheduler {
   void SendBack(Request& request);
   void AfterPrompt(Request& request);
   Status AdvanceFrom(size_t first);
+  void ChooseApart(size_t first);
   Status AdvanceOne(Request& request);
   Status Remove(Request& request, Status status);
   int64_t PromptTokens(const Request& request) const;
@@ -197,6 +198,7 @@ class Scheduler {
   // The step under way:
   std::vector<StepInput> inputs_;
   std::vector<Request*> owners_;  // by input
+  std::vector<Request*> apart_;   // in ChooseApart
   std::vector<Status> statuses_;  // by input
   int64_t round_budget_ = 0;      // tokens of prompts
 

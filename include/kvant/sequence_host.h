@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -111,6 +112,10 @@ class SequenceHost {
   // Gives an empty sequence the cached beginning of a prompt; returns how many tokens that has.
   virtual Result<int64_t> ReusePrefix(SequenceId sequence, std::span<const TokenId> prompt) = 0;
   virtual Status Step(std::span<const StepInput> inputs, const StepOptions& options = {}) = 0;
+
+  // Runs task(i) for each i, 0 <= i < count, each once, on any thread of the host's, several at a
+  // time. Returns when all have ended. No step may be under way.
+  virtual void RunApart(size_t count, const std::function<void(size_t i)>& task);
 
   virtual int64_t length(SequenceId sequence) const = 0;
   virtual std::span<const float> logits(SequenceId sequence) const = 0;

@@ -177,6 +177,8 @@ class TextRequest final : public Request {
   void Begin(SequenceId sequence) override;
   Status AddInputs(SequenceHost& host, std::vector<StepInput>& inputs) override;
   Status TakeRow(int64_t token, std::span<const float> logits) override;
+  bool chooses_apart() const override;
+  void ChooseApart(const SequenceHost& host) override;
   Status Advance(SequenceHost& host) override;
   bool done() const override { return done_; }
   void Spend(double seconds) override;
@@ -222,8 +224,9 @@ class TextRequest final : public Request {
   bool no_token_ = false;                        // behind these
   bool right_ = true;                            // all guesses so far are what was chosen
   Status chosen_status_;
-  bool in_step_ = false;  // between AddInputs and Advance
-  int64_t before_ = 0;    // tokens of the sequence before the step
+  bool chose_apart_ = false;  // the token after this step
+  bool in_step_ = false;      // between AddInputs and Advance
+  int64_t before_ = 0;        // tokens of the sequence before the step
   Generation out_;
 };
 
