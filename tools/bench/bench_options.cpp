@@ -90,8 +90,9 @@ void AddOtherOptions(OptionList& list, Texts& texts, BenchOptions& options) {
   list.Texts(
       "--synthetic", &texts.synthetic, "SHAPE[:TYPE]",
       "A random model in memory instead of a file: 1b, 3b, 8b (Llama), qwen3-4b, gemma3-4b, "
-      "qwen35-9b, deepseek-lite, ling-3-tiny, gpt-oss-20b, moe-4b or moe-30b-a3b (Qwen 3 with "
-      "experts), opus-mt or flan-t5-base; in any type of 'kvant quantize'");
+      "qwen35-9b, deepseek-lite, deepseek3-cut, deepseek32-cut, ling-3-tiny, gpt-oss-20b, moe-4b "
+      "or moe-30b-a3b (Qwen 3 with experts), opus-mt or flan-t5-base; in any type of 'kvant "
+      "quantize'");
   options.loading.AddPre(list);
   options.loading.AddLoading(list);
   list.Group("Speed and memory");

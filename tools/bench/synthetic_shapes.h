@@ -21,6 +21,12 @@ struct SyntheticShape {
     int64_t v_dim = 0;
     int64_t shared_ffn = 0;  // of the shared expert
     int64_t dense_ffn = 0;   // of the first layer, which has no experts
+    int64_t q_rank = 0;      // 0: queries are made in one step
+  };
+  struct Index {  // indexers, beside latent attention with a rank of queries
+    int64_t heads = 0;
+    int64_t dim = 0;
+    int64_t top_k = 0;
   };
   struct Delta {  // gated delta nets in three layers of four
     int64_t key_heads = 0;
@@ -50,6 +56,7 @@ struct SyntheticShape {
   int64_t window = 0;  // of the layers that have one; 0: none has
   bool tied = false;   // the embedding is the output matrix too
   std::optional<Latent> latent = {};
+  std::optional<Index> index = {};
   std::optional<Delta> delta = {};
   std::optional<Kda> kda = {};
   std::optional<Encoder> encoder = {};
