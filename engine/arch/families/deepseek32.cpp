@@ -12,8 +12,9 @@
 
 namespace kvant::arch::deepseek32 {
 
-// The epsilon of the indexer's layer norm, which no file says.
-constexpr float kIndexEpsilon = 1e-6f;
+// The epsilon of the indexer's layer norm, and of the norms of latents and of what queries are made
+// of: transformers has them as constants, and no file says them.
+constexpr float kInnerEpsilon = 1e-6f;
 
 Result<ModelSpec> ReadIndexed(const Metadata& metadata, cpu::RopeStyle index_style,
                               std::optional<std::vector<bool>> own) {
@@ -23,10 +24,11 @@ Result<ModelSpec> ReadIndexed(const Metadata& metadata, cpu::RopeStyle index_sty
                ReadLatentAttentions(metadata, stack, cpu::RopeStyle::kInterleaved, model.ropes));
   KVANT_ASSIGN(Indexer indexer, ReadIndexer(metadata, IndexUnits::kPositions));
   if (attentions.front().q_rank == 0) return metadata.Missing("attention.q_lora_rank");
-  indexer.epsilon = kIndexEpsilon;
+  indexer.epsilon = kInnerEpsilon;
   indexer.rope = RopeOfIndexer(index_style, *attentions.front().rope, model.ropes);
   KVANT_TRY(CheckRotation(metadata, indexer, model.ropes));
   for (size_t i = 0; i < attentions.size(); ++i) {
+    attentions[i].epsilon = kInnerEpsilon;
     attentions[i].indexer = indexer;
     attentions[i].indexer->reuses = own.has_value() && !(*own)[i];
   }
