@@ -95,7 +95,7 @@ MINIMAX3 = dict(MINIMAX, gate_up=True, own_dense=True, renames=[(".mlp.gate.e_sc
 
 # A tensor for each expert, under the names of most published folders.
 EACH = dict(mlp="mlp", gate="gate_proj", up="up_proj", down="down_proj")
-INDEXED = dict(LATENT, index_topk=8, index_head_dim=16, needs=5, published=EACH)
+INDEXED = dict(LATENT, index_topk=8, index_head_dim=64, needs=5, published=EACH)
 AFMOE = dict(EXPERTS, num_hidden_layers=5, layer_types=windows(5, 4), sliding_window=9, head_dim=16, num_experts=8, num_experts_per_tok=3,
              moe_intermediate_size=24, num_shared_experts=2, num_dense_layers=1, route_scale=2.5, mup_enabled=True, rope_theta=500.0, needs=5,
              published=EACH)
@@ -410,11 +410,12 @@ MODELS = {
         qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, rope_theta=500.0, num_experts=12, num_experts_per_tok=3, moe_intermediate_size=24,
         num_shared_experts=1, moe_shared_expert_intermediate_size=24, n_group=3, topk_group=2, norm_topk_prob=True, routed_scaling_factor=1.8,
         score_function="sigmoid", num_nextn_predict_layers=1, expert_swiglu_limit_list=[None, 0.0, 0.0, 0.0]))),
-    # Indexers that choose 8 positions, or 2 blocks, by each row. In the second some layers see what an earlier one has chosen.
-    "deepseek32": ("DeepseekV32", dict(INDEXED, n_routed_experts=12, n_group=3, topk_group=2, routed_scaling_factor=2.5, index_n_heads=8,
+    # Indexers that choose 8 positions, or 2 blocks, by each row. In the second some layers see what an earlier one has chosen. With these
+    # numbers of heads no two scores between which a choice lies are equal, where the class does not say which one counts.
+    "deepseek32": ("DeepseekV32", dict(INDEXED, n_routed_experts=12, n_group=3, topk_group=2, routed_scaling_factor=2.5, index_n_heads=10,
                                        rope_parameters=dict(YARN, rope_theta=500.0, mscale=0.8, mscale_all_dim=0.8))),
     "glm-dsa": ("GlmMoeDsa", dict(INDEXED, num_hidden_layers=4, n_group=1, topk_group=1, n_shared_experts=1, routed_scaling_factor=1.4,
-                                  index_n_heads=7, indexer_types=["full", "shared", "full", "shared"],
+                                  index_n_heads=12, indexer_types=["full", "shared", "full", "shared"],
                                   rope_parameters={"rope_type": "default", "rope_theta": 500.0})),
     "minimax-m3": ("MiniMaxM3VL", dict(EXPERTS, num_attention_heads=8, num_key_value_heads=4, num_local_experts=8, num_experts_per_tok=3,
                                        intermediate_size=24, dense_intermediate_size=48, shared_intermediate_size=40, head_dim=16, rotary_dim=8,

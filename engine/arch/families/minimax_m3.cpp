@@ -176,6 +176,8 @@ Status AddParameters(const JsonObject& config, const HfShape& shape, Parameters&
   KVANT_ASSIGN(const int64_t most,
                IndexNumber(config, "index_topk_blocks", "sparse_topk_blocks", kIndexMax));
   AddIndexSizes(shape, most, out);
+  // llama.cpp multiplies the width of the shared expert, which is this one's, by it.
+  out.writer->AddU32(out.Key("expert_shared_count"), 1);
   KVANT_TRY(add("index_block_size", "sparse_block_size", "attention.indexer.block_size"));
   return add("index_local_blocks", "sparse_local_block", "attention.indexer.local_blocks");
 }
