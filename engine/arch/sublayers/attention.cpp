@@ -248,6 +248,20 @@ Result<graph::DistanceTable> ReadDistances(const Attention& attention, SublayerB
   return table;
 }
 
+// What else takes part in scores, and how they are computed.
+Status ReadScoreParts(const Attention& attention, SublayerBuilder& builder,
+                      graph::AttentionShape& shape) {
+  graph::PlanBuilder& plan = builder.plan();
+  shape.as_few = plan.float_gemm().as_few();
+  if (attention.sinks == Sinks::kRequired) {
+    KVANT_ASSIGN(shape.sinks, plan.Vector(builder.Name("attn_sinks.weight"), attention.heads));
+  }
+  if (attention.buckets.buckets > 0) {
+    KVANT_ASSIGN(shape.distances, ReadDistances(attention, builder));
+  }
+  return {};
+}
+
 // Norms the result of all heads in place.
 Status AddResultNorm(const Norm& norm, const Activations& result, SublayerBuilder& builder) {
   graph::PlanBuilder& plan = builder.plan();
@@ -284,13 +298,7 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
                builder.Separate(heads * v_dim, out_matrix));
 
   KVANT_ASSIGN(const Activations normed, builder.AddInput("normed", qkv_operands));
-  shape.as_few = plan.float_gemm().as_few();
-  if (sinks == Sinks::kRequired) {
-    KVANT_ASSIGN(shape.sinks, plan.Vector(builder.Name("attn_sinks.weight"), heads));
-  }
-  if (buckets.buckets > 0) {
-    KVANT_ASSIGN(shape.distances, ReadDistances(*this, builder));
-  }
+  KVANT_TRY(ReadScoreParts(*this, builder, shape));
   const graph::ValueId qkv = plan.NewFloats(builder.Name("qkv"), RowSpace::kPass,
                                             columns + GateRows(*this) + IndexRows(*this));
   const std::vector<float> key_offset = KeyOffsetOf(*this, shape, qkv_operands, builder);

@@ -188,6 +188,21 @@ void AddObservers(const LatentMatrices& matrices, const LatentShape& shape,
   }
 }
 
+// The sizes as the nodes need them.
+LatentShape SizesFor(const LatentAttention& attention, const graph::PlanBuilder& plan) {
+  LatentShape sizes = attention.shape;
+  sizes.always_absorbed = plan.has_observer();
+  if (attention.indexer.has_value()) sizes.sees_all_until = attention.indexer->shape.all_until();
+  return sizes;
+}
+
+// What rows see, where an indexer chooses it.
+Result<graph::ChosenBy> AddChoice(const LatentAttention& attention, const graph::IndexInput& in,
+                                  SublayerBuilder& builder) {
+  if (!attention.indexer.has_value()) return graph::ChosenBy();
+  return attention.indexer->AddNodes(in, builder);
+}
+
 // A rope of `dims` dimensions whose cosines and sines have no factor of YaRN's; what YaRN does to
 // the products of queries and keys goes to `scale`.
 Result<graph::RopeSpec> ReadLatentRope(const Metadata& metadata, cpu::RopeStyle style, int64_t dims,
@@ -210,9 +225,7 @@ Result<graph::RopeSpec> ReadLatentRope(const Metadata& metadata, cpu::RopeStyle 
 
 Status LatentAttention::AddNodes(SublayerBuilder& builder) const {
   graph::PlanBuilder& plan = builder.plan();
-  LatentShape sizes = shape;
-  sizes.always_absorbed = plan.has_observer();
-  if (indexer.has_value()) sizes.sees_all_until = indexer->shape.all_until();
+  LatentShape sizes = SizesFor(*this, plan);
   const auto floats = [&](std::string_view name, int64_t cols) {
     return plan.NewFloats(builder.Name(name), RowSpace::kPass, cols);
   };
@@ -246,10 +259,7 @@ Status LatentAttention::AddNodes(SublayerBuilder& builder) const {
     store.cos_sin = builder.cos_sin(*rope);
   }
   plan.Add(RowSpace::kPass, graph::MakeLatentStore(plan.kernels(), store));
-  graph::ChosenBy chosen;
-  if (indexer.has_value()) {
-    KVANT_ASSIGN(chosen, indexer->AddNodes(made.index, builder));
-  }
+  KVANT_ASSIGN(const graph::ChosenBy chosen, AddChoice(*this, made.index, builder));
   plan.Add(RowSpace::kPass,
            graph::MakeHeadMatMul(plan.kernels(), plan.float_gemm(), builder.Name("absorb"), sizes,
                                  matrices.absorb, made.queries, nope_records, absorbed));

@@ -244,12 +244,14 @@ class CachedAttention {
 
   // ---- Rows that see what was chosen for them ---------------------------------------------------
 
-  // A task is a row with some kv heads: with all of them, unless there are fewer rows than shares.
+  // A task is a row with some kv heads: with all of them, unless there are fewer rows than threads,
+  // since latents are copied once for each task.
   void RunChosen(const PassContext& pass, const ThreadPool::Member& member) const {
     const int64_t rows = pass.RowCount(parts_.in.queries);
     const int64_t kv_heads = parts_.shape.kv_heads;
+    const int64_t threads = member.count / ThreadPool::kSharesPerThread;
     const int64_t pieces =
-        std::clamp<int64_t>(member.count / std::max<int64_t>(rows, 1), 1, kv_heads);
+        std::clamp<int64_t>((threads + rows - 1) / std::max<int64_t>(rows, 1), 1, kv_heads);
     for (int64_t i = PlaceInTurn(ShareOf(member)); i < rows * pieces; i += member.count) {
       const int64_t piece = i % pieces;
       RunRow(pass, i / pieces, {kv_heads * piece / pieces, kv_heads * (piece + 1) / pieces},
