@@ -64,6 +64,7 @@ struct TinyShape {
   TinyExperts experts = {};
   TinyLatent latent = {};
   TinyIndex index = {};
+  float epsilon = 1e-5f;
   std::map<std::string, uint32_t> extra = {};  // metadata, instead of or beside what follows
 };
 
@@ -297,7 +298,7 @@ class TinyModelWriter : TensorFileWriter {
       writer_.AddU32(key("attention.value_length"), u32(shape_.head_dim));
       writer_.AddU32(key("rope.dimension_count"), u32(shape_.head_dim));
     }
-    writer_.AddF32(key("attention.layer_norm_rms_epsilon"), 1e-5f);
+    writer_.AddF32(key("attention.layer_norm_rms_epsilon"), shape_.epsilon);
     if (shape_.window > 0) writer_.AddU32(key("attention.sliding_window"), u32(shape_.window));
     if (shape_.pattern > 0) {
       writer_.AddU32(key("attention.sliding_window_pattern"), u32(shape_.pattern));
