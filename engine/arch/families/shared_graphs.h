@@ -44,8 +44,8 @@ Result<ModelSpec> Read(const Metadata& metadata);
 }  // namespace ernie4_5
 
 namespace deepseek32 {
-// Of layers with indexers, whose rope has a style of its own; `own` says which layers have one, and
-// nothing that all have.
+// Reads layers with indexers, whose rope has a style of its own; `own` says which layers have one,
+// and nothing that all have.
 Result<ModelSpec> ReadIndexed(const Metadata& metadata, cpu::RopeStyle index_style,
                               std::optional<std::vector<bool>> own);
 }  // namespace deepseek32

@@ -42,7 +42,7 @@ inline constexpr std::array<HfTensor, 5> kHfLatentIndexer = {{
 // Writes the sizes of an indexer; `most` is how many positions or blocks it chooses.
 void AddIndexSizes(const HfShape& shape, int64_t most, Parameters& out);
 
-// The same with index_topk.
+// Writes the sizes with index_topk.
 Status AddIndexParameters(const JsonObject& config, const HfShape& shape, Parameters& out);
 
 // The parameters of DeepSeek V3 with an indexer: a sigmoid router, groups of experts, YaRN.

@@ -248,7 +248,7 @@ Result<graph::DistanceTable> ReadDistances(const Attention& attention, SublayerB
   return table;
 }
 
-// What else takes part in scores, and how they are computed.
+// Reads what else takes part in scores, and how they are computed.
 Status ReadScoreParts(const Attention& attention, SublayerBuilder& builder,
                       graph::AttentionShape& shape) {
   graph::PlanBuilder& plan = builder.plan();

@@ -196,7 +196,7 @@ LatentShape SizesFor(const LatentAttention& attention, const graph::PlanBuilder&
   return sizes;
 }
 
-// What rows see, where an indexer chooses it.
+// Adds what chooses for rows, where an indexer does.
 Result<graph::ChosenBy> AddChoice(const LatentAttention& attention, const graph::IndexInput& in,
                                   SublayerBuilder& builder) {
   if (!attention.indexer.has_value()) return graph::ChosenBy();

@@ -1,4 +1,4 @@
-// What an indexer has chosen for the rows of a pass, as a value of the plan: for each of its
+// The choices of an indexer for the rows of a pass, as a value of the plan: for each of its
 // choices the number of units, then the units in ascending order, all as int32. A row that sees
 // everything has kSeesAll for their number.
 #pragma once

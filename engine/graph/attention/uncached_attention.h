@@ -30,7 +30,8 @@ struct UncachedAttention {
   int64_t out_stride;
   int64_t row_begin;
   int64_t row_end;
-  // What the rows see (choice.h), `choice_stride` numbers apart; null: all that the shape says.
+  // The choices of the rows (choice.h), `choice_stride` numbers apart; null: all that the shape
+  // says.
   const int32_t* choice;
   int64_t choice_stride;
   std::span<std::byte> scratch;  // UncachedScratchBytes, 8-byte aligned

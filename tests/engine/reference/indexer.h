@@ -126,7 +126,7 @@ class ReferenceIndexer {
     return chosen;
   }
 
-  // The same with `after` positions for each choice instead of `before`.
+  // Gives each choice `after` positions instead of `before`; the new ones are not seen.
   Vector WithWidth(const Vector& seen, size_t before, size_t after) const {
     Vector wide(static_cast<size_t>(shape_.choices()) * after);
     for (size_t choice = 0; choice < static_cast<size_t>(shape_.choices()); ++choice) {
