@@ -157,7 +157,8 @@ struct QueryTile {
   }
   // The bits of this tile's rows in a mask of the task's.
   uint64_t RowsOf(uint64_t task_rows) const {
-    const uint64_t mine = std::rotr(task_rows, static_cast<int>(first_row % kMaskedRowsMax));
+    const int64_t bit = first_row + task->mask_row;
+    const uint64_t mine = std::rotr(task_rows, static_cast<int>(bit % kMaskedRowsMax));
     return mine & Bits(rows);
   }
   // The unit's rows that may see a segment: bit 0 is its first row.

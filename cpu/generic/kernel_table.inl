@@ -21,6 +21,7 @@ const KernelTable* Kernels() {
       .attention_scratch_bytes = AttentionScratchBytes,
       .attention = Attention,
       .attention_merge = AttentionMerge,
+      .index_scores = IndexScores,
       .sigmoid_gate = SigmoidGate,
       .causal_conv = CausalConv,
       .key_decays = KeyDecays,

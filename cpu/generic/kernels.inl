@@ -14,6 +14,7 @@
 #include "cpu/generic/attention_q8.inl"
 #include "cpu/generic/attention_latent.inl"
 #include "cpu/generic/attention.inl"
+#include "cpu/generic/index_scores.inl"
 #include "cpu/generic/rows.inl"
 #include "cpu/generic/recurrence.inl"
 #include "cpu/generic/selective_scan.inl"

@@ -32,7 +32,8 @@ struct KvRun {
   // KvScaleBytes for each token, of formats with scales; of keys rounded up to whole tiles.
   const void* key_scales = nullptr;
   const void* value_scales = nullptr;
-  uint64_t rows = ~uint64_t{0};  // bit r: the task's row r (modulo 64) may see it
+  // Bit r: the task's row r - AttentionTask::mask_row (modulo 64) may see it.
+  uint64_t rows = ~uint64_t{0};
 };
 
 // Positions that the rows of a task whose bits are set do not see, although runs hold them. Their
@@ -122,6 +123,8 @@ struct AttentionTask {
   // [rows], the positions from which distances count, where they are not `positions`, because a row
   // sees later ones, too; null: they are.
   const int64_t* origins = nullptr;
+  // The bit of the task's first row in KvRun::rows and HiddenPositions::rows.
+  int64_t mask_row = 0;
   WindowKind window_kind = WindowKind::kSliding;
   AttentionSlice slice = {};
   std::span<std::byte> scratch;  // attention_scratch_bytes, private to the thread, 64-byte aligned

@@ -19,6 +19,7 @@
 #include "cpu/kernels/activation.h"
 #include "cpu/kernels/attention.h"
 #include "cpu/kernels/blocks.h"
+#include "cpu/kernels/index_scores.h"
 #include "cpu/kernels/matmul.h"
 #include "cpu/kernels/recurrence.h"
 #include "cpu/kernels/rope.h"
@@ -108,6 +109,9 @@ struct KernelTable {
   // The results of a task from its spans' partial results in [slice.begin, slice.end), with the
   // bits that one call for all spans gives.
   void (*attention_merge)(const AttentionTask& task);
+
+  // Takes types for which KernelsFor gives this table.
+  void (*index_scores)(const IndexTask& task);
 
   // out = x / (1 + exp(-gates)); out may be x. exp is within 2 ulp.
   void (*sigmoid_gate)(const float* gates, const float* x, int64_t cols, float* out);

@@ -28,7 +28,9 @@ struct Query {
   const float* latent;  // [v_dim], what meets values
   QuantizedVector latent_codes;
 
-  bool Sees(uint64_t rows) const { return (rows >> (row % kMaskedRowsMax) & 1) != 0; }
+  bool Sees(uint64_t rows) const {
+    return (rows >> ((row + task.mask_row) % kMaskedRowsMax) & 1) != 0;
+  }
   bool Sees(int64_t position) const {
     return std::none_of(task.hidden.begin(), task.hidden.end(), [&](const HiddenPositions& h) {
       return Sees(h.rows) && h.begin <= position && position < h.end;

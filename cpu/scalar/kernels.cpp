@@ -8,6 +8,7 @@
 #include "cpu/kv_format_list.h"
 #include "cpu/portable_series.h"
 #include "cpu/scalar/attention.h"
+#include "cpu/scalar/index_scores.h"
 #include "cpu/scalar/isa.h"
 #include "cpu/scalar/math.h"
 #include "cpu/scalar/matmul.h"
@@ -171,6 +172,7 @@ const KernelTable* Kernels() {
       .attention_scratch_bytes = AttentionScratchBytes,
       .attention = Attention,
       .attention_merge = AttentionMerge,
+      .index_scores = IndexScores,
       .sigmoid_gate = SigmoidGate,
       .causal_conv = CausalConv,
       .key_decays = KeyDecays,

@@ -34,6 +34,7 @@
 #include "engine/arch/sublayers/ffn_and_experts.h"
 #include "engine/arch/sublayers/frame_input.h"
 #include "engine/arch/sublayers/gated_ffn.h"
+#include "engine/arch/sublayers/indexer.h"
 #include "engine/arch/sublayers/kda.h"
 #include "engine/arch/sublayers/latent_attention.h"
 #include "engine/arch/sublayers/laurel.h"

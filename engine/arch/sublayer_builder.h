@@ -53,6 +53,7 @@ struct StreamNorm {
 struct StackValues {
   StreamNorm stream_norm;
   std::vector<StoredKeys> keys;                   // by the number of the layer
+  graph::ValueId choice = graph::kNoValue;        // of the last indexer
   graph::ValueId layer_inputs = graph::kNoValue;  // engine/arch/sublayers/layer_input.h
   graph::ValueId streams = graph::kNoValue;       // engine/arch/sublayers/streams.h
   graph::StreamShape stream_shape;

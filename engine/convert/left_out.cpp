@@ -23,7 +23,8 @@ constexpr std::string_view kIgnoredSuffixes[] = {".rotary_emb.inv_freq",
 constexpr std::string_view kOtherParts[] = {
     "vision_model.",      "vision_tower.",        "visual.",      "multi_modal_projector.",
     "audio_tower.",       "embed_vision.",        "embed_audio.", "vision_adapter.",
-    "vision_projection.", "vit_large_projector.", "vit.",         "mlp_AR."};
+    "vision_projection.", "vit_large_projector.", "vit.",         "mlp_AR.",
+    "patch_merge_mlp."};
 
 }  // namespace
 

@@ -117,10 +117,11 @@ Result<EmbedOptions> ResolveEmbedOptions(const Model& model, EmbedOptions option
   return options;
 }
 
-// Layers that have a state, or keys for all heads in one, take the rows of a pass as one text.
+// Layers that have a state, keys for all heads in one, or an indexer take the rows of a pass as one
+// text.
 bool TakesTextsAlone(const graph::Plan& plan) {
   return std::ranges::any_of(plan.cache_layers(), [](const graph::CacheLayer& layer) {
-    return layer.state_floats > 0 || layer.latent;
+    return layer.state_floats > 0 || layer.latent || layer.chosen;
   });
 }
 

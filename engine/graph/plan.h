@@ -78,8 +78,8 @@ enum class Keeps : uint8_t {
   kEncoder,  // positions of a source while it is encoded, for one layer of the encoder at a time
 };
 
-// The rows of one attention in the cache, or the state of one recurrence. Its number in
-// Plan::cache_layers is its cache id.
+// The rows of one attention in the cache, or of one indexer, which has keys alone, or the state of
+// one recurrence. Its number in Plan::cache_layers is its cache id.
 struct CacheLayer {
   int64_t window = 0;  // positions a query sees at most, itself included; 0 = all
   int64_t kv_heads = 0;
@@ -94,6 +94,7 @@ struct CacheLayer {
   // Subtracted from keys that the cache stores as codes with a scale, [kv_heads][k_dim]; empty:
   // nothing is. A softmax over positions does not see it (arch/sublayers/key_offset.h).
   std::vector<float> key_offset = {};
+  bool chosen = false;  // attention sees the positions that an indexer chooses
 
   bool operator==(const CacheLayer&) const = default;
 };

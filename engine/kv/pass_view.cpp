@@ -219,6 +219,12 @@ PassView::Place PassView::PlaceOf(int layer, int head, int part, int64_t positio
   return place;
 }
 
+const PassView::Work& PassView::WorkOf(int layer, int64_t row) const {
+  const std::span<const Work> pieces = work(layer);
+  const auto next = std::ranges::upper_bound(pieces, row, {}, &Work::first_row);
+  return *(next - 1);
+}
+
 std::span<const cpu::KvRun> PassView::Runs(int layer, int head, const Work& work,
                                            std::span<cpu::KvRun> out) const {
   const Lanes lanes = cache_->LanesOf(layer, head);

@@ -92,6 +92,8 @@ class PassView {
     size_t hidden_begin, hidden_end;  // into the group's hidden positions
   };
   std::span<const Work> work(int layer) const { return groups_[group_of_layer(layer)].work; }
+  // The piece that has a row of the pass.
+  const Work& WorkOf(int layer, int64_t row) const;
   // Writes the runs of a layer and head to `out`, which has room for RunsMax of them; returns the
   // ones written.
   std::span<const cpu::KvRun> Runs(int layer, int head, const Work& work,

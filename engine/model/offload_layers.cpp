@@ -19,7 +19,7 @@ bool IsDimension(int64_t dim, int64_t most) {
 }
 
 bool CanOffload(const graph::CacheLayer& layer) {
-  return layer.state_floats == 0 && layer.keeps == graph::Keeps::kTokens &&
+  return layer.state_floats == 0 && !layer.chosen && layer.keeps == graph::Keeps::kTokens &&
          IsDimension(layer.k_dim, kDeviceHeadMax) &&
          IsDimension(layer.v_dim, layer.latent ? kDeviceLatentMax : kDeviceHeadMax);
 }

@@ -11,7 +11,7 @@
 namespace kvant::quantize {
 
 bool IsQuantizable(const formats::GgufTensor& tensor) {
-  // Pieces of names. The names in the last line are later than February 2025.
+  // Pieces of names. The names from shortconv on are later than February 2025.
   constexpr std::string_view kKept[] = {"_norm.weight",
                                         "ffn_gate_inp.weight",
                                         "ssm_conv1d",
@@ -34,7 +34,9 @@ bool IsQuantizable(const formats::GgufTensor& tensor) {
                                         "shortconv.conv.weight",
                                         "altup",
                                         "laurel",
-                                        "per_layer_model_proj"};
+                                        "per_layer_model_proj",
+                                        "indexer.q_proj.weight",
+                                        "indexer.k_proj.weight"};
   if (!tensor.name.ends_with("weight") || tensor.rows() < 2) return false;
   if (tensor.name.ends_with("position_embd.weight")) return false;
   if (tensor.name == "token_types.weight") return false;

@@ -47,10 +47,14 @@ struct Place {
   }
 };
 
+// The numbers of a row; 0 for the values of an indexer, which has none.
+int64_t DimOf(const kv::GroupShape& shape, Side side) {
+  return side == Side::kKey ? shape.k_dim : shape.v_dim;
+}
+
 Place PlaceOf(const kv::GroupShape& shape, KvLayout layout, Side side, int64_t batch,
               int64_t positions) {
-  return {layout,         side,      batch,
-          shape.kv_heads, positions, side == Side::kKey ? shape.k_dim : shape.v_dim};
+  return {layout, side, batch, shape.kv_heads, positions, DimOf(shape, side)};
 }
 
 int64_t Elements(std::span<const int64_t> shape) {
@@ -198,6 +202,7 @@ Result<KvTensors> Runner::Export(std::span<const SequenceId> ids, KvLayout layou
     const int64_t positions = PositionsNeeded(layer.shape(), length);
     for (const Side side : kSides) {
       const Place place = PlaceOf(layer.shape(), layout, side, batch, positions);
+      if (place.dim == 0) continue;
       if (layout == KvLayout::kBhsd || side == Side::kKey) {
         KvTensor& tensor = out.tensors.emplace_back();
         tensor.name = place.Name(number);
@@ -251,6 +256,7 @@ Result<IdVector<kv::GroupId, int64_t>> FirstPositions(const run::Core& core, con
   for (int layer = 0; layer < std::ssize(core.model->plan().cache_layers()); ++layer) {
     const kv::GroupId group = cache.group_of_layer(layer);
     for (const Side side : kSides) {
+      if (DimOf(cache.shape(group), side) == 0) continue;
       KVANT_ASSIGN(const Found found,
                    FindLayer(in, layout, side, layer, cache.shape(group), length));
       int64_t& begin = first[group];
@@ -276,6 +282,7 @@ Status TakeTensors(run::Core& core, const KvTensors& in, KvLayout layout, int64_
   for (int number = 0; number < std::ssize(core.model->plan().cache_layers()); ++number) {
     const Layer layer(cache, *core.model, number);
     for (const Side side : kSides) {
+      if (DimOf(layer.shape(), side) == 0) continue;
       KVANT_ASSIGN(const Found found, FindLayer(in, layout, side, number, layer.shape(), length));
       WriteSequence(layer, state.kv, found.place, b, found.tensor->values.data());
     }

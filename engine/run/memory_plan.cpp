@@ -88,7 +88,8 @@ kv::GroupShape RowGroup(const graph::CacheLayer& layer, int64_t source,
   shape.k_type = types.k_type;
   shape.v_type = types.v_type;
   shape.rotate_keys = options.kv_rotation && cpu::KvTraitsOf(types.k_type).is_rotated;
-  shape.rotate_values = options.kv_rotation && cpu::KvTraitsOf(types.v_type).is_rotated;
+  shape.rotate_values =
+      layer.v_dim > 0 && options.kv_rotation && cpu::KvTraitsOf(types.v_type).is_rotated;
   shape.policy = PolicyOf(layer);
   shape.source = layer.keeps == graph::Keeps::kTokens ? 0 : source;
   return shape;

@@ -17,6 +17,7 @@ void LogLayer(const Runner::LogSink& log, std::string_view prefix, int layer,
     return;
   }
   for (const bool key : {true, false}) {
+    if (!key && shape.v_dim == 0) continue;  // of an indexer
     log(fmt::format("{}.{}.{} shape=[{},{},{},{}]", prefix, layer, key ? "key" : "value", batch,
                     shape.kv_heads, positions, key ? shape.k_dim : shape.v_dim));
   }

@@ -39,6 +39,14 @@ struct TinyLatent {
   bool both = false;      // that, and those of heads, too
 };
 
+// An indexer in every layer, of the architectures deepseek32 and minimax-m3.
+struct TinyIndex {
+  int64_t top_k = 0;  // 0: none
+  int64_t heads = 3;
+  int64_t dim = 16;
+  int64_t block = 0;  // positions of a block, of minimax-m3
+};
+
 struct TinyShape {
   std::string arch = "llama";
   int64_t dim = 64;
@@ -55,6 +63,8 @@ struct TinyShape {
   uint32_t seed = 1;
   TinyExperts experts = {};
   TinyLatent latent = {};
+  TinyIndex index = {};
+  float epsilon = 1e-5f;
   std::map<std::string, uint32_t> extra = {};  // metadata, instead of or beside what follows
 };
 
@@ -75,6 +85,23 @@ inline TinyShape LatentShape() {
   shape.arch = "deepseek2";
   shape.head_dim = 24;
   shape.latent = {.latent = 16, .v_dim = 32};
+  return shape;
+}
+
+// That, with rows that see the `top_k` positions that an indexer chooses.
+inline TinyShape IndexedShape(int64_t top_k) {
+  TinyShape shape = LatentShape();
+  shape.arch = "deepseek32";
+  shape.latent.q_rank = 20;
+  shape.index.top_k = top_k;
+  return shape;
+}
+
+// Rows see `top_k` blocks of 16 positions, chosen for each kv head.
+inline TinyShape BlockShape(int64_t top_k) {
+  TinyShape shape;
+  shape.arch = "minimax-m3";
+  shape.index = {.top_k = top_k, .heads = shape.kv_heads, .block = 16};
   return shape;
 }
 
@@ -149,7 +176,8 @@ class TinyModelWriter : TensorFileWriter {
       AddMatrix(prefix + "attn_k.weight", shape_.dim, kv_rows);
       AddMatrix(prefix + "attn_v.weight", shape_.dim, kv_rows);
     }
-    if (many_norms || shape_.arch == "dots1") {
+    if (shape_.index.top_k > 0) AddIndexer(prefix);
+    if (many_norms || shape_.arch == "dots1" || shape_.arch == "minimax-m3") {
       AddVector(prefix + "attn_q_norm.weight", shape_.head_dim);
       AddVector(prefix + "attn_k_norm.weight", shape_.head_dim);
     }
@@ -203,6 +231,23 @@ class TinyModelWriter : TensorFileWriter {
     Add(prefix + "attn_v_b.weight", shape_.type, {r, latent.v_dim, shape_.heads}, values);
   }
 
+  void AddIndexer(const std::string& prefix) {
+    const TinyIndex& index = shape_.index;
+    const int64_t q_rows = index.heads * index.dim;
+    AddVector(prefix + "indexer.k_norm.weight", index.dim);
+    if (index.block > 0) {
+      AddVector(prefix + "indexer.q_norm.weight", index.dim);
+      AddMatrix(prefix + "indexer.q_proj.weight", shape_.dim, q_rows);
+      AddMatrix(prefix + "indexer.k_proj.weight", shape_.dim, index.dim);
+      return;
+    }
+    Add(prefix + "indexer.k_norm.bias", "F32", {index.dim}, RandomValues(index.dim, 0.3f, random_));
+    AddMatrix(prefix + "indexer.attn_q_b.weight", std::max<int64_t>(1, shape_.latent.q_rank),
+              q_rows);
+    AddMatrix(prefix + "indexer.attn_k.weight", shape_.dim, index.dim);
+    AddMatrix(prefix + "indexer.proj.weight", shape_.dim, index.heads);
+  }
+
   void AddExperts(const std::string& prefix) {
     const int64_t count = shape_.experts.count;
     const float scale = 1.5f / std::sqrt(static_cast<float>(shape_.dim));
@@ -244,6 +289,7 @@ class TinyModelWriter : TensorFileWriter {
       numbers.try_emplace("expert_used_count", u32(shape_.experts.used));
     }
     if (shape_.latent.latent > 0) AddLatentNumbers(numbers);
+    if (shape_.index.top_k > 0) AddIndexNumbers(numbers);
     for (const auto& [name, value] : numbers) writer_.AddU32(key(name.c_str()), value);
     writer_.AddU32(key("attention.head_count"), u32(shape_.heads));
     writer_.AddU32(key("attention.head_count_kv"), u32(shape_.kv_heads));
@@ -252,7 +298,7 @@ class TinyModelWriter : TensorFileWriter {
       writer_.AddU32(key("attention.value_length"), u32(shape_.head_dim));
       writer_.AddU32(key("rope.dimension_count"), u32(shape_.head_dim));
     }
-    writer_.AddF32(key("attention.layer_norm_rms_epsilon"), 1e-5f);
+    writer_.AddF32(key("attention.layer_norm_rms_epsilon"), shape_.epsilon);
     if (shape_.window > 0) writer_.AddU32(key("attention.sliding_window"), u32(shape_.window));
     if (shape_.pattern > 0) {
       writer_.AddU32(key("attention.sliding_window_pattern"), u32(shape_.pattern));
@@ -272,6 +318,18 @@ class TinyModelWriter : TensorFileWriter {
     writer_.AddI32s("tokenizer.ggml.token_type", types);
     writer_.AddU32("tokenizer.ggml.bos_token_id", 1);
     writer_.AddU32("tokenizer.ggml.eos_token_id", 2);
+  }
+
+  void AddIndexNumbers(std::map<std::string, uint32_t>& numbers) const {
+    const auto add = [&numbers](const std::string& name, int64_t value) {
+      numbers.try_emplace("attention.indexer." + name, static_cast<uint32_t>(value));
+    };
+    add("head_count", shape_.index.heads);
+    add("key_length", shape_.index.dim);
+    add("top_k", shape_.index.top_k);
+    if (shape_.index.block == 0) return;
+    add("block_size", shape_.index.block);
+    add("local_blocks", 1);
   }
 
   void AddLatentNumbers(std::map<std::string, uint32_t>& numbers) const {

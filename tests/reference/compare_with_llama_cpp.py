@@ -26,13 +26,15 @@ import numpy as np
 
 # What llama.cpp expects of a family, in settings, layers and rows of keys and values. These models have no reference, so it is compared
 # with kvant: constants of the released models; their numbers of layers, by which it knows ALiBi; as many kv heads as heads; no layers
-# without experts; weights of experts that are normalized.
+# without experts; weights of experts that are normalized; the multiplier of released models in YaRN.
 ALIKE = {
     "llama4": dict(settings=dict(attention_chunk_size=8192, attn_scale=0.1, floor_scale=8192)),
     "baichuan": dict(settings=dict(num_hidden_layers=32), layers=32),
     "baichuan-alibi": dict(settings=dict(num_hidden_layers=40), layers=40),
     "dots1": dict(settings=dict(num_key_value_heads=4), kv_factor=2),
     "olmoe": dict(settings=dict(num_key_value_heads=4), kv_factor=2),
+    "deepseek32": dict(settings=dict(rope_parameters={
+        "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "rope_theta": 500.0, "mscale": 1.0, "mscale_all_dim": 1.0})),
     "kimi-linear-published": dict(settings=dict(moe_renormalize=True)),
     "minicpm-short": dict(settings=dict(original_max_position_embeddings=256, max_position_embeddings=1024)),
     "phi3-short": dict(settings=dict(original_max_position_embeddings=256, max_position_embeddings=1024)),

@@ -90,8 +90,12 @@ MINISTRAL = dict(YARN, original_max_position_embeddings=24, rope_theta=500.0, be
 # "gate_up" and "down" of all experts, and what else has another name.
 MINIMAX = dict(mlp="block_sparse_moe", gate="w1", up="w3", down="w2")
 
+MINIMAX3 = dict(MINIMAX, gate_up=True, own_dense=True, renames=[(".mlp.gate.e_score", ".mlp.e_score")] + [
+    (f".indexer.{part}_", f".index_{part}_") for part in "qk"])
+
 # A tensor for each expert, under the names of most published folders.
 EACH = dict(mlp="mlp", gate="gate_proj", up="up_proj", down="down_proj")
+INDEXED = dict(LATENT, index_topk=8, index_head_dim=64, needs=5, published=EACH)
 AFMOE = dict(EXPERTS, num_hidden_layers=5, layer_types=windows(5, 4), sliding_window=9, head_dim=16, num_experts=8, num_experts_per_tok=3,
              moe_intermediate_size=24, num_shared_experts=2, num_dense_layers=1, route_scale=2.5, mup_enabled=True, rope_theta=500.0, needs=5,
              published=EACH)
@@ -406,6 +410,19 @@ MODELS = {
         qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, rope_theta=500.0, num_experts=12, num_experts_per_tok=3, moe_intermediate_size=24,
         num_shared_experts=1, moe_shared_expert_intermediate_size=24, n_group=3, topk_group=2, norm_topk_prob=True, routed_scaling_factor=1.8,
         score_function="sigmoid", num_nextn_predict_layers=1, expert_swiglu_limit_list=[None, 0.0, 0.0, 0.0]))),
+    # Indexers that choose 8 positions, or 2 blocks, by each row. In the second some layers see what an earlier one has chosen. With these
+    # numbers of heads no two scores between which a choice lies are equal, where the class does not say which one counts.
+    "deepseek32": ("DeepseekV32", dict(INDEXED, n_routed_experts=12, n_group=3, topk_group=2, routed_scaling_factor=2.5, index_n_heads=10,
+                                       rope_parameters=dict(YARN, rope_theta=500.0, mscale=0.8, mscale_all_dim=0.8))),
+    "glm-dsa": ("GlmMoeDsa", dict(INDEXED, num_hidden_layers=4, n_group=1, topk_group=1, n_shared_experts=1, routed_scaling_factor=1.4,
+                                  index_n_heads=12, indexer_types=["full", "shared", "full", "shared"],
+                                  rope_parameters={"rope_type": "default", "rope_theta": 500.0})),
+    "minimax-m3": ("MiniMaxM3VL", dict(EXPERTS, num_attention_heads=8, num_local_experts=8, num_experts_per_tok=3,
+                                       intermediate_size=24, dense_intermediate_size=48, shared_intermediate_size=24, head_dim=16, rotary_dim=8,
+                                       routed_scaling_factor=1.7, index_n_heads=2, index_head_dim=24, index_block_size=16, index_topk_blocks=2,
+                                       layer_types=["full_attention"] + ["minimax_m3_sparse"] * 2, mlp_layer_types=["dense", "sparse", "sparse"],
+                                       rope_parameters={"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}, plus_one=True,
+                                       needs=5, published=MINIMAX3)),
     "mistral4": ("Mistral4", dict(LATENT, n_group=1, topk_group=1, n_shared_experts=1, norm_topk_prob=True, routed_scaling_factor=1.4, needs=5,
                                   rope_parameters=dict(YARN, rope_theta=500.0, mscale=0.8, mscale_all_dim=0.8, llama_4_scaling_beta=0.3))),
     "mistral4-text": ("Mistral4", dict(LATENT, num_hidden_layers=2, n_group=4, topk_group=2, n_shared_experts=2, norm_topk_prob=False, needs=5,
@@ -589,6 +606,9 @@ def published_parts(name, parameter, names):
         name = name.replace(found, other)
     if names.get("kda_out") and parameter.shape == (32, 64):
         name = name.replace(".dense.", ".o_proj.")
+    if names.get("gate_up") and name.endswith(".gate_up_proj.weight"):
+        parts = [(name.replace("gate_up_proj", f"{part}_proj"), half) for part, half in zip(("gate", "up"), parameter.chunk(2))]
+        return [(part.replace(".mlp.shared_", ".block_sparse_moe.shared_"), half) for part, half in parts]
     if names.get("convs") and name.endswith("conv1d.weight"):
         return [(name.replace("conv1d", f"{part}_conv1d"), rows) for part, rows in zip("qkv", parameter.chunk(3))]
     if names.get("transposed"):

@@ -79,13 +79,30 @@ void ListAttention(const Shape& shape, const std::string& prefix, Tensors& list)
 
 void ListLatentAttention(const Shape& shape, const Shape::Latent& latent, const std::string& prefix,
                          Tensors& list) {
-  list.push_back({prefix + "attn_q.weight", shape.dim, shape.heads * (latent.nope + latent.rope)});
+  const int64_t q_rows = shape.heads * (latent.nope + latent.rope);
+  if (latent.q_rank == 0) {
+    list.push_back({prefix + "attn_q.weight", shape.dim, q_rows});
+  } else {
+    list.push_back({prefix + "attn_q_a.weight", shape.dim, latent.q_rank});
+    list.push_back(NormWeight(prefix + "attn_q_a_norm", latent.q_rank));
+    list.push_back({prefix + "attn_q_b.weight", latent.q_rank, q_rows});
+  }
   list.push_back({prefix + "attn_kv_a_mqa.weight", shape.dim, latent.rank + latent.rope});
   list.push_back(NormWeight(prefix + "attn_kv_a_norm", latent.rank));
   list.push_back({prefix + "attn_k_b.weight", latent.nope, latent.rank, shape.heads});
   list.push_back({prefix + "attn_v_b.weight", latent.rank, latent.v_dim, shape.heads});
   if (shape.kda.has_value()) list.push_back({prefix + "attn_gate.weight", shape.dim, shape.heads});
   list.push_back({prefix + "attn_output.weight", shape.heads * latent.v_dim, shape.dim});
+}
+
+void ListIndexer(const Shape& shape, const Shape::Index& index, const std::string& prefix,
+                 Tensors& list) {
+  list.push_back(NormWeight(prefix + "indexer.k_norm", index.dim));
+  list.push_back(Bias(prefix + "indexer.k_norm", index.dim));
+  list.push_back({prefix + "indexer.proj.weight", shape.dim, index.heads});
+  list.push_back({prefix + "indexer.attn_k.weight", shape.dim, index.dim});
+  list.push_back(
+      {prefix + "indexer.attn_q_b.weight", shape.latent->q_rank, index.heads * index.dim});
 }
 
 void ListKda(const Shape& shape, const Shape::Kda& kda, const std::string& prefix, Tensors& list) {
@@ -131,6 +148,7 @@ void ListLayer(const Shape& shape, int64_t layer, Tensors& list) {
     ListKda(shape, *shape.kda, prefix, list);
   } else if (shape.latent.has_value()) {
     ListLatentAttention(shape, *shape.latent, prefix, list);
+    if (shape.index.has_value()) ListIndexer(shape, *shape.index, prefix, list);
   } else if (shape.delta.has_value() && (layer + 1) % kDeltaBetween != 0) {
     ListDeltaNet(shape, *shape.delta, prefix, list);
   } else {
@@ -159,6 +177,14 @@ void AddKinds(const Shape& shape, formats::GgufWriter& writer) {
     add("attention.value_length_mla", shape.latent->v_dim);
     // Files of DeepSeek-V2 say this value, and other engines expect it.
     writer.AddF32(fmt::format("{}.expert_weights_scale", shape.family->name), 1.0f);
+  }
+  if (shape.latent.has_value() && shape.latent->q_rank > 0) {
+    add("attention.q_lora_rank", shape.latent->q_rank);
+  }
+  if (shape.index.has_value()) {
+    add("attention.indexer.head_count", shape.index->heads);
+    add("attention.indexer.key_length", shape.index->dim);
+    add("attention.indexer.top_k", shape.index->top_k);
   }
   if (shape.delta.has_value()) {
     add("ssm.conv_kernel", shape.delta->taps);

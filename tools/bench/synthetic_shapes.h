@@ -19,6 +19,12 @@ struct SyntheticShape {
     int64_t nope = 0;  // dimensions of a head that are not rotated, and those that are
     int64_t rope = 0;
     int64_t v_dim = 0;
+    int64_t q_rank = 0;  // 0: queries are made in one step
+  };
+  struct Index {  // indexers, beside latent attention with a rank of queries
+    int64_t heads = 0;
+    int64_t dim = 0;
+    int64_t top_k = 0;
   };
   struct Delta {  // gated delta nets in three layers of four
     int64_t key_heads = 0;
@@ -53,6 +59,7 @@ struct SyntheticShape {
   bool tied = false;       // the embedding is the output matrix too
   Gates gates = Gates::kNone;
   std::optional<Latent> latent = {};
+  std::optional<Index> index = {};
   std::optional<Delta> delta = {};
   std::optional<Kda> kda = {};
   std::optional<Encoder> encoder = {};

@@ -1,7 +1,11 @@
 // Readers of families whose graph is also that of families with another name in their files.
 #pragma once
 
+#include <optional>
+#include <vector>
+
 #include "base/result.h"
+#include "cpu/kernels/rope.h"
 #include "engine/arch/metadata.h"
 #include "engine/arch/spec.h"
 
@@ -38,6 +42,13 @@ Result<ModelSpec> Read(const Metadata& metadata);
 namespace ernie4_5 {
 Result<ModelSpec> Read(const Metadata& metadata);
 }  // namespace ernie4_5
+
+namespace deepseek32 {
+// Reads layers with indexers, whose rope has a style of its own; `own` says which layers have one,
+// and nothing that all have.
+Result<ModelSpec> ReadIndexed(const Metadata& metadata, cpu::RopeStyle index_style,
+                              std::optional<std::vector<bool>> own);
+}  // namespace deepseek32
 
 namespace hunyuan_dense {
 Result<ModelSpec> Read(const Metadata& metadata);

@@ -205,6 +205,8 @@ bool HasTensorsOf(InLayers layers, const HfShape& shape, const HfLayer& layer) {
     case InLayers::kFirst: return layer.number == 0;
     case InLayers::kAllButFirst: return layer.number > 0;
     case InLayers::kWithCorrectScale: return shape.correct_scale;
+    case InLayers::kWithIndexer:
+      return shape.index_layers.empty() || shape.index_layers[static_cast<size_t>(layer.number)];
   }
   return false;
 }
@@ -327,6 +329,9 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kLatentQRows: return shape.q_rows();
     case Extent::kLatent: return shape.latent;
     case Extent::kLatentRow: return shape.latent + shape.rope;
+    case Extent::kIndexHeads: return shape.index_heads;
+    case Extent::kIndexHeadDim: return shape.index_dim;
+    case Extent::kIndexQRows: return shape.index_heads * shape.index_dim;
     case Extent::kLatentKvRows: return shape.heads * (shape.nope + shape.v_dim);
     case Extent::kLatentORows: return shape.heads * shape.v_dim;
     case Extent::kNope: return shape.nope;

@@ -86,6 +86,10 @@ struct HfShape {
   int64_t nope = 0;  // dimensions of a head that are not rotated, and those that are
   int64_t rope = 0;
   int64_t v_dim = 0;  // values of a head
+  // Families with indexers:
+  int64_t index_heads = 0;
+  int64_t index_dim = 0;
+  std::vector<bool> index_layers = {};  // which layers have one of their own; empty: all
   // Families with recurrent layers:
   std::vector<bool> attention_layers = {};  // which layers have attention; empty: all
   int64_t conv_taps = 0;                    // rows that a convolution sees

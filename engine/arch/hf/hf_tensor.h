@@ -39,6 +39,10 @@ enum class Extent : uint8_t {
   kLatentORows,   // heads * v_dim
   kNope,
   kVDim,
+  // Indexers:
+  kIndexHeads,
+  kIndexHeadDim,
+  kIndexQRows,  // index_heads * index_dim
   kThreeDims,
   kConvTaps,       // of a matrix that the folder has as [rows, 1, taps]
   kConvTapsApart,  // likewise; the GGUF architecture has it as [taps x 1 x rows]
@@ -109,6 +113,7 @@ enum class InLayers : uint8_t {
   kAllButFirst,
   kWithLayerInputs,   // all layers of models that have them
   kWithCorrectScale,  // the same
+  kWithIndexer,       // HfShape::index_layers
 };
 
 // The places of experts' matrices in the folder; they become one tensor.

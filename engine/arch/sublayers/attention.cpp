@@ -127,18 +127,37 @@ int64_t GateRows(const Attention& attention) {
   return attention.gate->per_head ? attention.heads : attention.heads * attention.v_dim;
 }
 
-// These matrices, and behind their columns the gates of the result.
+// The columns of an indexer's queries and key behind all others.
+int64_t IndexRows(const Attention& attention) {
+  if (!attention.indexer.has_value()) return 0;
+  return (attention.indexer->shape.heads + 1) * attention.indexer->shape.dim;
+}
+
+// These matrices, and behind their columns the gates of the result, then an indexer's.
 Result<std::vector<MatMulOperand>> FindQkv(const Attention& attention, int64_t columns,
                                            SublayerBuilder& builder) {
   KVANT_ASSIGN(std::vector<MatMulOperand> operands, FindOwnQkv(attention, builder));
-  if (!attention.gate.has_value()) return operands;
-  const StackedMatrix matrix[] = {{"attn_gate", GateRows(attention)}};
-  KVANT_ASSIGN(std::vector<MatMulOperand> gate, builder.Separate(builder.dim(), matrix));
-  for (MatMulOperand& operand : gate) {
+  std::vector<StackedMatrix> more;
+  if (attention.gate.has_value()) more.push_back({"attn_gate", GateRows(attention)});
+  if (attention.indexer.has_value()) {
+    const graph::IndexShape& index = attention.indexer->shape;
+    more.push_back({"indexer.q_proj", index.heads * index.dim});
+    more.push_back({"indexer.k_proj", index.dim});
+  }
+  if (more.empty()) return operands;
+  KVANT_ASSIGN(std::vector<MatMulOperand> behind, builder.Separate(builder.dim(), more));
+  for (MatMulOperand& operand : behind) {
     operand.out_col += columns;
     operands.push_back(std::move(operand));
   }
   return operands;
+}
+
+graph::IndexInput IndexInputAt(const Attention& attention, graph::ValueId qkv, int64_t column) {
+  const graph::IndexShape& index = attention.indexer->shape;
+  return {.queries = {qkv, column, index.dim},
+          .key = {qkv, column + index.heads * index.dim, 0},
+          .weights = {}};
 }
 
 graph::AttentionShape ShapeOf(const Attention& attention) {
@@ -193,6 +212,7 @@ StoredKeys KeysFor(const Attention& attention, const graph::AttentionShape& shap
   graph::CacheLayer layer = {shape.window, shape.kv_heads, shape.k_dim,
                              shape.v_dim,  rope,           shape.window_kind};
   layer.key_offset = std::move(key_offset);
+  layer.chosen = attention.indexer.has_value();
   if (shape.sees_all) {
     // The layers of an encoder have no use for each other's keys.
     layer.keeps = graph::Keeps::kEncoder;
@@ -226,6 +246,20 @@ Result<graph::DistanceTable> ReadDistances(const Attention& attention, SublayerB
     }
   }
   return table;
+}
+
+// Reads what else takes part in scores, and how they are computed.
+Status ReadScoreParts(const Attention& attention, SublayerBuilder& builder,
+                      graph::AttentionShape& shape) {
+  graph::PlanBuilder& plan = builder.plan();
+  shape.as_few = plan.float_gemm().as_few();
+  if (attention.sinks == Sinks::kRequired) {
+    KVANT_ASSIGN(shape.sinks, plan.Vector(builder.Name("attn_sinks.weight"), attention.heads));
+  }
+  if (attention.buckets.buckets > 0) {
+    KVANT_ASSIGN(shape.distances, ReadDistances(attention, builder));
+  }
+  return {};
 }
 
 // Norms the result of all heads in place.
@@ -264,15 +298,9 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
                builder.Separate(heads * v_dim, out_matrix));
 
   KVANT_ASSIGN(const Activations normed, builder.AddInput("normed", qkv_operands));
-  shape.as_few = plan.float_gemm().as_few();
-  if (sinks == Sinks::kRequired) {
-    KVANT_ASSIGN(shape.sinks, plan.Vector(builder.Name("attn_sinks.weight"), heads));
-  }
-  if (buckets.buckets > 0) {
-    KVANT_ASSIGN(shape.distances, ReadDistances(*this, builder));
-  }
-  const graph::ValueId qkv =
-      plan.NewFloats(builder.Name("qkv"), RowSpace::kPass, columns + GateRows(*this));
+  KVANT_TRY(ReadScoreParts(*this, builder, shape));
+  const graph::ValueId qkv = plan.NewFloats(builder.Name("qkv"), RowSpace::kPass,
+                                            columns + GateRows(*this) + IndexRows(*this));
   const std::vector<float> key_offset = KeyOffsetOf(*this, shape, qkv_operands, builder);
   const Gates gates = gated ? AddGates(*this, builder) : Gates{qkv, graph::kNoValue};
   plan.AddMatMul(RowSpace::kPass, builder.Name("qkv"), std::move(qkv_operands), normed,
@@ -285,7 +313,7 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
   if (clamp > 0) {
     plan.Add(RowSpace::kPass, graph::MakeClamp(builder.Name("qkv.clamp"), clamp, qkv, columns));
   }
-  const StoredKeys stored = KeysFor(*this, shape, key_offset, qkv, builder);
+  StoredKeys stored = KeysFor(*this, shape, key_offset, qkv, builder);
   const int cache_id = stored.cache_id;
   KVANT_ASSIGN(graph::HeadChanges changes, AddHeadChanges(*this, shape, qkv, builder));
   changes.key_offset = key_offset;
@@ -293,6 +321,13 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
   if (stores || !changes.empty_without_cache()) {
     plan.Add(RowSpace::kPass,
              graph::MakeRopeAndStore(plan.kernels(), cache_id, shape, std::move(changes), qkv));
+  }
+
+  if (indexer.has_value()) {
+    KVANT_ASSIGN(const graph::ChosenBy chosen,
+                 indexer->AddNodes(IndexInputAt(*this, qkv, columns + GateRows(*this)), builder));
+    shape.index = chosen.index;
+    stored.input.choice = chosen.choice;
   }
 
   const std::string attended = builder.Name("attended");

@@ -11,7 +11,8 @@
 // Tensors: attn_q, attn_k and attn_v, or attn_qkv with their rows one below the other; attn_output;
 // each with an optional bias; attn_q_norm and attn_k_norm, by HeadNormWeights, layer norms over all
 // heads with an optional bias; attn_sinks, [heads]; attn_gate, a row for each value of the result
-// or for each head. It keeps keys and values of every position in one cache layer, or it has
+// or for each head; with an indexer, its matrices indexer.q_proj and indexer.k_proj of the same
+// input. It keeps keys and values of every position in one cache layer, or it has
 // queries alone and reads what the attention of another layer keeps.
 #pragma once
 
@@ -24,6 +25,7 @@
 #include "cpu/kernels/activation.h"
 #include "engine/arch/metadata.h"
 #include "engine/arch/norm.h"
+#include "engine/arch/sublayers/indexer.h"
 #include "engine/graph/attention/attention_nodes.h"
 
 namespace kvant::arch {
@@ -107,6 +109,7 @@ struct Attention {
   std::optional<size_t> keys_of = {};
   // Tensor attn_rel_b [heads x buckets]; a layer without it has that of the first layer.
   DistanceBuckets buckets = {};
+  std::optional<Indexer> indexer = {};  // each of its heads chooses, for as many kv heads
   std::string_view output = "attn_output";
 
   Status AddNodes(SublayerBuilder& builder) const;

@@ -70,6 +70,7 @@ struct QueriesAndRows {
   HeadColumns queries;
   HeadColumns kv;
   graph::ResultGates gates = {};
+  graph::IndexInput index = {};
 };
 
 Status AddInnerNorm(const LatentAttention& attention, std::string_view tensor, int64_t cols,
@@ -83,32 +84,55 @@ Status AddInnerNorm(const LatentAttention& attention, std::string_view tensor, i
   return {};
 }
 
-// Adds the products before the attention; q_a or q, kv_a and the gates have one input and are one
-// product.
-Result<QueriesAndRows> AddProjections(const LatentAttention& attention, SublayerBuilder& builder) {
-  graph::PlanBuilder& plan = builder.plan();
-  const LatentShape& shape = attention.shape;
-  const int64_t q_cols = shape.heads * shape.head_dim();
-  const bool low_rank = attention.q_rank > 0;
-  const int64_t first_cols = low_rank ? attention.q_rank : q_cols;
-  const int64_t gates = attention.gated ? shape.heads : 0;
-  std::vector<StackedMatrix> matrices = {{low_rank ? "attn_q_a" : "attn_q", first_cols},
-                                         {"attn_kv_a_mqa", shape.row_dim()}};
-  if (attention.gated) matrices.push_back({"attn_gate", gates});
-  KVANT_ASSIGN(std::vector<MatMulOperand> operands, builder.Separate(builder.dim(), matrices));
-  KVANT_ASSIGN(const Activations normed, builder.AddInput("normed", operands));
-  const ValueId first =
-      plan.NewFloats(builder.Name("q_kv_a"), RowSpace::kPass, first_cols + shape.row_dim() + gates);
-  plan.AddMatMul(RowSpace::kPass, builder.Name("q_kv_a"), std::move(operands), normed, first,
-                 cpu::Store::kSet);
-  KVANT_TRY(AddInnerNorm(attention, "attn_kv_a_norm", shape.latent, first_cols, first, builder));
-  QueriesAndRows made;
-  made.kv = {first, first_cols, 0};
-  made.queries = {first, 0, shape.head_dim()};
-  made.gates = {cpu::Activation::kSigmoid, first, first_cols + shape.row_dim(), gates};
-  if (!low_rank) return made;
+// Columns of the product that reads the stream: where each part begins.
+struct FirstProduct {
+  std::vector<StackedMatrix> matrices;
+  int64_t kv = 0;
+  int64_t gates = 0;
+  int64_t index_key = 0;
+  int64_t index_weights = 0;
+  int64_t columns = 0;
 
-  const StackedMatrix q_b[] = {{"attn_q_b", q_cols}};
+  int64_t Add(std::string_view name, int64_t rows) {
+    matrices.push_back({name, rows});
+    columns += rows;
+    return columns - rows;
+  }
+};
+
+// Whether an indexer of the layer itself chooses.
+bool HasOwnIndexer(const LatentAttention& attention) {
+  return attention.indexer.has_value() && !attention.indexer->reuses;
+}
+
+FirstProduct PartsOfFirstProduct(const LatentAttention& attention) {
+  const LatentShape& shape = attention.shape;
+  FirstProduct parts;
+  if (attention.q_rank > 0) {
+    parts.Add("attn_q_a", attention.q_rank);
+  } else {
+    parts.Add("attn_q", shape.heads * shape.head_dim());
+  }
+  parts.kv = parts.Add("attn_kv_a_mqa", shape.row_dim());
+  if (attention.gated) parts.gates = parts.Add("attn_gate", shape.heads);
+  if (!HasOwnIndexer(attention)) return parts;
+  parts.index_key = parts.Add("indexer.attn_k", attention.indexer->shape.dim);
+  parts.index_weights = parts.Add("indexer.proj", attention.indexer->shape.heads);
+  return parts;
+}
+
+// Makes queries in a second step, with those of an indexer.
+Status AddSecondProduct(const LatentAttention& attention, ValueId first, QueriesAndRows& made,
+                        SublayerBuilder& builder) {
+  graph::PlanBuilder& plan = builder.plan();
+  const int64_t q_cols = attention.shape.heads * attention.shape.head_dim();
+  std::vector<StackedMatrix> q_b = {{"attn_q_b", q_cols}};
+  int64_t columns = q_cols;
+  if (HasOwnIndexer(attention)) {
+    const graph::IndexShape& index = attention.indexer->shape;
+    q_b.push_back({"indexer.attn_q_b", index.heads * index.dim});
+    columns += index.heads * index.dim;
+  }
   KVANT_ASSIGN(std::vector<MatMulOperand> q_operands, builder.Separate(attention.q_rank, q_b));
   const Activations q_a =
       plan.NewActivations(builder.Name("q_a"), RowSpace::kPass, attention.q_rank, q_operands);
@@ -117,9 +141,34 @@ Result<QueriesAndRows> AddProjections(const LatentAttention& attention, Sublayer
   KVANT_ASSIGN(norm.weight, plan.Vector(norm_name + ".weight", attention.q_rank));
   plan.Add(RowSpace::kPass,
            graph::MakeNorm(plan.kernels(), norm_name, std::move(norm), first, q_a));
-  made.queries.value = plan.NewFloats(builder.Name("q"), RowSpace::kPass, q_cols);
+  made.queries.value = plan.NewFloats(builder.Name("q"), RowSpace::kPass, columns);
   plan.AddMatMul(RowSpace::kPass, builder.Name("attn_q_b"), std::move(q_operands), q_a,
                  made.queries.value, cpu::Store::kSet);
+  if (!HasOwnIndexer(attention)) return {};
+  made.index.queries = {made.queries.value, q_cols, attention.indexer->shape.dim};
+  return {};
+}
+
+// Adds the products before the attention; q_a or q, kv_a, the gates and an indexer's key and
+// weights have one input and are one product.
+Result<QueriesAndRows> AddProjections(const LatentAttention& attention, SublayerBuilder& builder) {
+  graph::PlanBuilder& plan = builder.plan();
+  const LatentShape& shape = attention.shape;
+  const FirstProduct parts = PartsOfFirstProduct(attention);
+  KVANT_ASSIGN(std::vector<MatMulOperand> operands,
+               builder.Separate(builder.dim(), parts.matrices));
+  KVANT_ASSIGN(const Activations normed, builder.AddInput("normed", operands));
+  const ValueId first = plan.NewFloats(builder.Name("q_kv_a"), RowSpace::kPass, parts.columns);
+  plan.AddMatMul(RowSpace::kPass, builder.Name("q_kv_a"), std::move(operands), normed, first,
+                 cpu::Store::kSet);
+  KVANT_TRY(AddInnerNorm(attention, "attn_kv_a_norm", shape.latent, parts.kv, first, builder));
+  QueriesAndRows made;
+  made.kv = {first, parts.kv, 0};
+  made.queries = {first, 0, shape.head_dim()};
+  made.gates = {cpu::Activation::kSigmoid, first, parts.gates, attention.gated ? shape.heads : 0};
+  made.index.key = {first, parts.index_key, 0};
+  made.index.weights = {first, parts.index_weights, 0};
+  if (attention.q_rank > 0) KVANT_TRY(AddSecondProduct(attention, first, made, builder));
   return made;
 }
 
@@ -137,6 +186,21 @@ void AddObservers(const LatentMatrices& matrices, const LatentShape& shape,
   if (IsInFile(*matrices.keys.tensor, "attn_kv_b", builder)) {
     builder.plan().AddHeadObserver(*matrices.keys.tensor, kv, 1);
   }
+}
+
+// The sizes as the nodes need them.
+LatentShape SizesFor(const LatentAttention& attention, const graph::PlanBuilder& plan) {
+  LatentShape sizes = attention.shape;
+  sizes.always_absorbed = plan.has_observer();
+  if (attention.indexer.has_value()) sizes.sees_all_until = attention.indexer->shape.all_until();
+  return sizes;
+}
+
+// Adds what chooses for rows, where an indexer does.
+Result<graph::ChosenBy> AddChoice(const LatentAttention& attention, const graph::IndexInput& in,
+                                  SublayerBuilder& builder) {
+  if (!attention.indexer.has_value()) return graph::ChosenBy();
+  return attention.indexer->AddNodes(in, builder);
 }
 
 // A rope of `dims` dimensions whose cosines and sines have no factor of YaRN's; what YaRN does to
@@ -161,8 +225,7 @@ Result<graph::RopeSpec> ReadLatentRope(const Metadata& metadata, cpu::RopeStyle 
 
 Status LatentAttention::AddNodes(SublayerBuilder& builder) const {
   graph::PlanBuilder& plan = builder.plan();
-  LatentShape sizes = shape;
-  sizes.always_absorbed = plan.has_observer();
+  LatentShape sizes = SizesFor(*this, plan);
   const auto floats = [&](std::string_view name, int64_t cols) {
     return plan.NewFloats(builder.Name(name), RowSpace::kPass, cols);
   };
@@ -180,7 +243,8 @@ Status LatentAttention::AddNodes(SublayerBuilder& builder) const {
                                                   .k_dim = sizes.rope,
                                                   .v_dim = sizes.latent,
                                                   .rope = rope ? static_cast<int>(*rope) : -1,
-                                                  .latent = true});
+                                                  .latent = true,
+                                                  .chosen = indexer.has_value()});
   sizes.cache_id = cache_id;
   AddObservers(matrices, sizes, made.queries, made.kv, builder);
   graph::LatentStore store = {.shape = sizes,
@@ -195,6 +259,7 @@ Status LatentAttention::AddNodes(SublayerBuilder& builder) const {
     store.cos_sin = builder.cos_sin(*rope);
   }
   plan.Add(RowSpace::kPass, graph::MakeLatentStore(plan.kernels(), store));
+  KVANT_ASSIGN(const graph::ChosenBy chosen, AddChoice(*this, made.index, builder));
   plan.Add(RowSpace::kPass,
            graph::MakeHeadMatMul(plan.kernels(), plan.float_gemm(), builder.Name("absorb"), sizes,
                                  matrices.absorb, made.queries, nope_records, absorbed));
@@ -204,7 +269,7 @@ Status LatentAttention::AddNodes(SublayerBuilder& builder) const {
       plan.NewHeadRecords(builder.Name("latents.int8"), sizes.heads, *matrices.values.tensor);
   plan.Add(RowSpace::kPass,
            graph::MakeAbsorbedAttention(plan.kernels(), cache_id, sizes, scale, absorbed.value,
-                                        made.kv, latents.value, latent_records));
+                                        made.kv, latents.value, latent_records, chosen));
 
   if (IsInFile(*matrices.values.tensor, "attn_v_b", builder)) {
     plan.AddHeadObserver(*matrices.values.tensor, latents, sizes.heads);

@@ -5,7 +5,9 @@
 //   [c, k_pe] = kv_a . x; c = norm(c)               [latent + rope]
 //   k = [Wk c, k_pe], v = Wv c for each head; the last `rope` values of q and k are rotated
 //   out = output matrix . softmax(scale * q . k) over the visible positions . v
-// Some models rotate nothing, and some multiply the result of each head by sigmoid(gate . x).
+// Some models rotate nothing, some multiply the result of each head by sigmoid(gate . x), and some
+// see only positions that an indexer chooses: its queries are indexer.attn_q_b . norm(q_a . x), its
+// key is made of indexer.attn_k . x, and its weights are indexer.proj . x.
 //
 // Tensors: attn_q, or attn_q_a, attn_q_a_norm and attn_q_b; attn_kv_a_mqa, attn_kv_a_norm;
 // attn_output; attn_gate, a row for each head. Wk and Wv: attn_k_b [nope x latent x heads], which
@@ -22,6 +24,7 @@
 #include "base/result.h"
 #include "cpu/kernels/rope.h"
 #include "engine/arch/metadata.h"
+#include "engine/arch/sublayers/indexer.h"
 #include "engine/graph/attention/attention_nodes.h"
 #include "engine/graph/attention/attention_shape.h"
 #include "engine/graph/rowwise/rope.h"
@@ -39,6 +42,7 @@ struct LatentAttention {
   float epsilon = 0;                // of the inner norms
   graph::QueryTemperature temperature = {};
   bool gated = false;  // by attn_gate
+  std::optional<Indexer> indexer = {};
 
   Status AddNodes(SublayerBuilder& builder) const;
 };

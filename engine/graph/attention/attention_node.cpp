@@ -32,14 +32,14 @@ class AttentionNode final : public Node {
         parts_{kernels, cache_id, shape, shape.HeadsPerKv(), scale, in, out} {}
 
   void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
-    if (!pass.texts.empty() && !parts_.is_latent()) return AttendTexts(parts_, pass, member);
+    if (!pass.texts.empty() && !ReadsTextsAlone()) return AttendTexts(parts_, pass, member);
     if (pass.kv == nullptr) return AttendUncached(parts_, pass, member);
     if (pass.OnDevice(parts_.cache_id)) return AttendOnDevice(parts_, Ticket(pass), pass, member);
     if (!Expanded(pass)) AttendCached(parts_, pass, member);
   }
 
   size_t ScratchBytes(const PassLimits& limits) const override {
-    if (limits.texts && !parts_.is_latent()) return TextScratchBytes(parts_, limits);
+    if (limits.texts && !ReadsTextsAlone()) return TextScratchBytes(parts_, limits);
     const size_t cached = CachedScratchBytes(parts_, limits);
     if (limits.kv_cache) return cached;
     return std::max(cached, UncachedScratchBytes(parts_.shape, limits.positions()));
@@ -67,6 +67,9 @@ class AttentionNode final : public Node {
   std::string Describe() const override { return DescribeAttention(parts_); }
 
  private:
+  // Whether a pass has one text, without a cache.
+  bool ReadsTextsAlone() const { return parts_.is_latent() || parts_.shape.index.has_value(); }
+
   // Another node computes the pass.
   bool Expanded(const PassContext& pass) const {
     return parts_.is_latent() && FormOf(*parts_.shape.latent, pass) == LatentForm::kExpanded;
@@ -83,7 +86,11 @@ class AttentionNode final : public Node {
 }  // namespace
 
 std::vector<ValueId> AttentionInput::ids() const {
-  return queries == kv || kv == kNoValue ? std::vector{queries} : std::vector{queries, kv};
+  std::vector<ValueId> ids = {queries};
+  for (const ValueId id : {kv, choice}) {
+    if (id != queries && id != kNoValue) ids.push_back(id);
+  }
+  return ids;
 }
 
 std::unique_ptr<Node> MakeAttention(const cpu::KernelTable& kernels, int cache_id,
@@ -105,7 +112,8 @@ constexpr int64_t kTaskHeads = 8;
 
 std::unique_ptr<Node> MakeAbsorbedAttention(const cpu::KernelTable& kernels, int cache_id,
                                             const LatentShape& shape, float scale, ValueId absorbed,
-                                            const HeadColumns& kv, ValueId out, ValueId records) {
+                                            const HeadColumns& kv, ValueId out, ValueId records,
+                                            const ChosenBy& chosen) {
   AttentionShape attention;
   int64_t task_heads = std::min(kTaskHeads, shape.heads);
   while (shape.heads % task_heads != 0) --task_heads;
@@ -114,7 +122,8 @@ std::unique_ptr<Node> MakeAbsorbedAttention(const cpu::KernelTable& kernels, int
   attention.k_dim = shape.rope;
   attention.v_dim = shape.latent;
   attention.latent = shape;
-  const AttentionInput in = {absorbed, kv.value, kv.first, kv.first};
+  attention.index = chosen.index;
+  const AttentionInput in = {absorbed, kv.value, kv.first, kv.first, chosen.choice};
   return std::make_unique<AttentionNode>(
       kernels, cache_id, attention, scale, in,
       Activations{.floats = out, .int8 = records, .cols = shape.heads * shape.latent});

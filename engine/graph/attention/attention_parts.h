@@ -27,6 +27,11 @@ struct AttentionParts {
   // The head of the cache layer that a task reads.
   int CacheHead(int64_t kv_head) const { return is_latent() ? 0 : static_cast<int>(kv_head); }
 
+  // The choice that a kv head's query heads see.
+  int64_t ChoiceNumber(int64_t kv_head) const {
+    return kv_head * shape.index->choices() / shape.kv_heads;
+  }
+
   // The entries of `values`, [heads], for the query heads of a kv head; null where that is empty.
   const float* OfHeads(const std::vector<float>& values, int64_t kv_head) const {
     return values.empty() ? nullptr : values.data() + kv_head * heads_per_kv;

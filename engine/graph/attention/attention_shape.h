@@ -23,12 +23,33 @@ struct LatentShape {
   // An observer wants to see what the matrices of the absorbed form are multiplied with.
   bool always_absorbed = false;
   int cache_id = 0;  // of the layer
+  // Rows from this position on see what an indexer has chosen for them, in absorbed form; 0: there
+  // is no indexer.
+  int64_t sees_all_until = 0;
 
   int64_t head_dim() const { return nope + rope; }
   int64_t row_dim() const { return latent + rope; }
 };
 
 enum class LatentForm : uint8_t { kAbsorbed, kExpanded };
+
+// An indexer, which chooses what each row sees: the `top_k` units of positions with the best
+// scores. A row that has no more units sees all of them. Equal scores go to the earlier unit.
+struct IndexShape {
+  int64_t heads = 0;
+  int64_t dim = 0;
+  int64_t top_k = 0;
+  int64_t block = 1;  // positions of a unit, whose score is the best of its positions
+  int64_t local = 0;  // the last units of a row, with its own, that are chosen whatever they score
+  // Every head chooses, by its products, for as many kv heads as there are for each; or else all
+  // heads choose together, by the weighted sum of their products above zero.
+  bool per_head = false;
+
+  int64_t choices() const { return per_head ? heads : 1; }
+  // Rows at positions below this one see all.
+  int64_t all_until() const { return top_k * block; }
+  int64_t units(int64_t positions) const { return (positions + block - 1) / block; }
+};
 
 // The terms that distances add to the scores of all heads: see cpu::DistanceBias.
 struct DistanceTable {
@@ -58,7 +79,8 @@ struct AttentionShape {
   // values. All heads share the keys and values, so kv_heads only says in how many tasks the heads
   // are taken.
   std::optional<LatentShape> latent = {};
-  bool as_few = false;  // cpu::FloatGemm::as_few
+  bool as_few = false;                   // cpu::FloatGemm::as_few
+  std::optional<IndexShape> index = {};  // rows see what AttentionInput::choice says
 
   int64_t query_dim() const { return latent.has_value() ? v_dim + k_dim : k_dim; }
   int64_t HeadsPerKv() const { return heads / kv_heads; }
@@ -86,6 +108,7 @@ struct AttentionInput {
   ValueId kv = kNoValue;       // kNoValue: those of PassContext::source
   int64_t key_column = 0;
   int64_t value_column = 0;
+  ValueId choice = kNoValue;  // of AttentionShape::index (choice.h)
 
   std::vector<ValueId> ids() const;
 };

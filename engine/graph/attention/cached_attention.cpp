@@ -11,6 +11,8 @@
 #include "cpu/kernels/token_count.h"
 #include "cpu/kv_kernels.h"
 #include "engine/graph/attention/attention_shares.h"
+#include "engine/graph/attention/choice.h"
+#include "engine/graph/attention/gathered_rows.h"
 #include "engine/graph/cut.h"
 #include "engine/kv/pass_view.h"
 
@@ -26,6 +28,9 @@ class CachedAttention {
   // A task is a piece of work for one kv head. Shares take tasks in turn, not in stretches, because
   // later rows see more positions. Where tasks are few, each is cut into slices of positions.
   void Run(const PassContext& pass, const ThreadPool::Member& member) const {
+    if (parts_.shape.index.has_value() && Chooses(*parts_.shape.index, pass)) {
+      return RunChosen(pass, member);
+    }
     const std::span<const kv::PassView::Work> work = pass.kv->work(parts_.cache_id);
     const int64_t tasks = static_cast<int64_t>(work.size()) * parts_.shape.kv_heads;
     const int64_t slices = SliceCount(pass, tasks, member.count);
@@ -39,7 +44,7 @@ class CachedAttention {
   }
 
   size_t ScratchBytes(const PassLimits& limits) const {
-    return RunBytes(limits) + QueryBytes() + PositionBytes() +
+    return RunBytes(limits) + QueryBytes() + PositionBytes() + ChosenBytes(limits) +
            parts_.kernels.attention_scratch_bytes(kRowTile, static_cast<int>(parts_.heads_per_kv),
                                                   static_cast<int>(parts_.shape.k_dim),
                                                   static_cast<int>(parts_.shape.v_dim), key_form());
@@ -78,6 +83,23 @@ class CachedAttention {
   // Room for what the rows of a task see, where that does not end at their own positions.
   size_t PositionBytes() const {
     return parts_.shape.sees_all ? static_cast<size_t>(kRowTile) * sizeof(int64_t) : 0;
+  }
+
+  bool MayChoose(const PassLimits& limits) const {
+    return parts_.shape.index.has_value() && limits.positions() > parts_.shape.index->all_until();
+  }
+
+  // Room for what a row has been given to see: rows of latents and the position of the last one, or
+  // the runs of blocks.
+  size_t ChosenBytes(const PassLimits& limits) const {
+    if (!MayChoose(limits)) return 0;
+    const IndexShape& index = *parts_.shape.index;
+    if (!parts_.is_latent()) {
+      const int64_t runs =
+          index.top_k + kv::PassView::RunsMax(limits.positions(), limits.sequences);
+      return RoundUp(static_cast<size_t>(runs) * sizeof(cpu::KvRun), 64);
+    }
+    return 64 + GatheredBytes(index.top_k, parts_.shape.k_dim, parts_.shape.v_dim);
   }
 
   // The scratch begins with room for the runs of one kv head.
@@ -162,7 +184,8 @@ class CachedAttention {
     task.sinks = parts_.OfHeads(parts_.shape.sinks, place.kv_head);
     task.runs = pass.kv->Runs(parts_.cache_id, parts_.CacheHead(place.kv_head), work, runs);
     task.hidden = pass.kv->Hidden(parts_.cache_id, work);
-    task.scratch = scratch.subspan(run_bytes + QueryBytes() + PositionBytes());
+    task.scratch =
+        scratch.subspan(run_bytes + QueryBytes() + PositionBytes() + ChosenBytes(pass.limits));
     if (!parts_.shape.as_few) task.count = pass.TokenCount(parts_.in.queries);
     task.distance_bias = parts_.DistancesOf(place.kv_head);
     if (parts_.shape.sees_all) {
@@ -217,6 +240,87 @@ class CachedAttention {
     task.slice.end = task.slice.first + spans;
     KernelsOf(task).attention_merge(task);
     parts_.Finish(pass, place.work.first_row, place.work.rows, place.kv_head);
+  }
+
+  // ---- Rows that see what was chosen for them ---------------------------------------------------
+
+  // A task is a row with some kv heads: with all of them, unless there are fewer rows than threads,
+  // since latents are copied once for each task.
+  void RunChosen(const PassContext& pass, const ThreadPool::Member& member) const {
+    const int64_t rows = pass.RowCount(parts_.in.queries);
+    const int64_t kv_heads = parts_.shape.kv_heads;
+    const int64_t threads = member.count / ThreadPool::kSharesPerThread;
+    const int64_t pieces =
+        std::clamp<int64_t>((threads + rows - 1) / std::max<int64_t>(rows, 1), 1, kv_heads);
+    for (int64_t i = PlaceInTurn(ShareOf(member)); i < rows * pieces; i += member.count) {
+      const int64_t piece = i % pieces;
+      RunRow(pass, i / pieces, {kv_heads * piece / pieces, kv_heads * (piece + 1) / pieces},
+             pass.Scratch(member));
+    }
+  }
+
+  void RunRow(const PassContext& pass, int64_t row, const Range& kv_heads,
+              std::span<std::byte> scratch) const {
+    const kv::PassView::Work& all = pass.kv->WorkOf(parts_.cache_id, row);
+    kv::PassView::Work work = all;
+    work.first_row = row;
+    work.rows = 1;
+    std::byte* room = scratch.data() + RunBytes(pass.limits) + QueryBytes() + PositionBytes();
+    cpu::KvRun gathered = {};
+    for (int64_t kv_head = kv_heads.begin; kv_head < kv_heads.end; ++kv_head) {
+      cpu::AttentionTask task = KernelTask(pass, {work, kv_head}, scratch);
+      task.mask_row = row - all.first_row;
+      const int32_t* choice =
+          ChoiceOf(*parts_.shape.index, pass, parts_.in.choice, row, parts_.ChoiceNumber(kv_head));
+      if (*choice != kSeesAll && !parts_.is_latent()) {
+        task.runs = CutRuns(task, UnitsOf(choice), reinterpret_cast<cpu::KvRun*>(room));
+      } else if (*choice != kSeesAll) {
+        // All heads see the same rows.
+        auto* last = reinterpret_cast<int64_t*>(room);
+        if (kv_head == kv_heads.begin) {
+          gathered = GatherRows({task.k_type, task.v_type, task.k_dim, task.v_dim}, task.runs,
+                                task.mask_row, UnitsOf(choice), room + 64);
+          *last = gathered.count - 1;
+        }
+        task.runs = {&gathered, 1};
+        task.positions = last;
+        task.hidden = {};
+        task.mask_row = 0;
+      }
+      KernelsOf(task).attention(task);
+      parts_.Finish(pass, row, 1, kv_head);
+    }
+  }
+
+  // The parts of the task's runs that are in these blocks, which are whole key tiles.
+  std::span<const cpu::KvRun> CutRuns(const cpu::AttentionTask& task,
+                                      std::span<const int32_t> units, cpu::KvRun* out) const {
+    const int64_t block = parts_.shape.index->block;
+    size_t count = 0;
+    size_t unit = 0;
+    for (const cpu::KvRun& run : task.runs) {
+      if ((run.rows >> (task.mask_row % cpu::kMaskedRowsMax) & 1) == 0) continue;
+      const int64_t run_end = run.first_position + run.count;
+      while (unit < units.size() && (units[unit] + 1) * block <= run.first_position) ++unit;
+      for (size_t u = unit; u < units.size() && units[u] * block < run_end; ++u) {
+        const int64_t begin = std::max(run.first_position, units[u] * block);
+        const auto token = static_cast<size_t>(begin - run.first_position);
+        cpu::KvRun part = run;
+        part.keys += cpu::KeyTileOffset(task.k_type, task.k_dim, token);
+        part.values += cpu::ValueTileOffset(task.v_type, task.v_dim, token);
+        part.first_position = begin;
+        part.count = std::min(run_end, (units[u] + 1) * block) - begin;
+        part.key_scales = ScalesAt(run.key_scales, task.k_type, task.k_dim, token);
+        part.value_scales = ScalesAt(run.value_scales, task.v_type, task.v_dim, token);
+        out[count++] = part;
+      }
+    }
+    return {out, count};
+  }
+
+  static const void* ScalesAt(const void* scales, KvType type, int dim, size_t token) {
+    const size_t bytes = cpu::KvScaleBytes(type, dim);
+    return bytes == 0 ? scales : static_cast<const std::byte*>(scales) + token * bytes;
   }
 
   const AttentionParts& parts_;

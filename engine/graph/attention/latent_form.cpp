@@ -9,6 +9,8 @@ namespace kvant::graph {
 //   absorbed   h (rows r (n + v) + seen (2 r + p))
 //   expanded   h (end r (n + v) + seen (n + p + v))
 LatentForm FormOf(const LatentShape& shape, int64_t rows, int64_t end) {
+  // Rows that see different positions have nothing to share.
+  if (shape.sees_all_until > 0 && end > shape.sees_all_until) return LatentForm::kAbsorbed;
   if (shape.always_absorbed || cpu::TokenCountOf(rows) == cpu::TokenCount::kFew) {
     return LatentForm::kAbsorbed;
   }

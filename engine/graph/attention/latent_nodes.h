@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cpu/float_gemm.h"
@@ -92,12 +93,19 @@ std::unique_ptr<Node> MakeHeadMatMul(const cpu::KernelTable& kernels,
                                      const HeadColumns& in, ValueId records,
                                      const HeadColumns& out);
 
+// The indexer whose choice rows see, and that choice.
+struct ChosenBy {
+  std::optional<IndexShape> index = {};
+  ValueId choice = kNoValue;
+};
+
 // Attends in passes that have the absorbed form: out = the weighted latents of each head,
 // [heads][latent] floats, and `records`, [heads] for each row, where that is a value. `kv` holds
 // the rows of a pass without cache.
 std::unique_ptr<Node> MakeAbsorbedAttention(const cpu::KernelTable& kernels, int cache_id,
                                             const LatentShape& shape, float scale, ValueId absorbed,
-                                            const HeadColumns& kv, ValueId out, ValueId records);
+                                            const HeadColumns& kv, ValueId out, ValueId records,
+                                            const ChosenBy& chosen = {});
 
 // Attends in passes that have the expanded form: out = the attention of queries [heads][nope +
 // rope], [heads][v_dim].

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/graph/attention/choice.h"
 #include "engine/graph/cut.h"
 #include "engine/kv/pass_view.h"
 
@@ -35,32 +36,47 @@ double FromDistance(const UncachedAttention& task, int64_t head, int64_t distanc
   return bias.values == nullptr ? 0.0 : static_cast<double>(*bias.At(head, distance));
 }
 
+// Calls visit(other) for the rows that a row sees, in ascending order.
+template <class Visit>
+void ForEachSeen(const UncachedAttention& task, int64_t row, const Visit& visit) {
+  const auto [first, end] = task.shape.SeenInText(row, task.kv_rows);
+  const int32_t* choice = task.choice == nullptr ? nullptr : task.choice + row * task.choice_stride;
+  if (choice == nullptr || *choice == kSeesAll) {
+    for (int64_t other = first; other < end; ++other) visit(other);
+    return;
+  }
+  const int64_t block = task.shape.index->block;
+  for (const int32_t unit : UnitsOf(choice)) {
+    const int64_t unit_end = std::min(end, (unit + 1) * block);
+    for (int64_t other = unit * block; other < unit_end; ++other) visit(other);
+  }
+}
+
 void AttendHead(const UncachedAttention& task, int64_t head, int64_t row, const float* query,
                 float* out) {
   const AttentionShape& shape = task.shape;
   double* scores = reinterpret_cast<double*>(task.scratch.data());  // by position
   double* sums = scores + task.kv_rows;                             // [v_dim]
-  const auto [first, end] = shape.SeenInText(row, task.kv_rows);
   const double slope =
       task.bias_slopes == nullptr ? 0.0 : static_cast<double>(task.bias_slopes[head]);
   const bool has_sink = task.sinks != nullptr;
   const double sink = has_sink ? static_cast<double>(task.sinks[head]) : 0.0;
   double highest = has_sink ? sink : -HUGE_VAL;
-  for (int64_t other = first; other < end; ++other) {
+  ForEachSeen(task, row, [&](int64_t other) {
     const double dot = Dot(query, task.keys + other * task.kv_stride, shape.query_dim());
     scores[other] = Capped(dot * static_cast<double>(task.scale), shape.score_cap) -
                     slope * static_cast<double>(std::abs(row - other)) +
                     FromDistance(task, head, other - row);
     highest = std::max(highest, scores[other]);
-  }
+  });
   double total = has_sink ? std::exp(sink - highest) : 0.0;
   std::fill_n(sums, shape.v_dim, 0.0);
-  for (int64_t other = first; other < end; ++other) {
+  ForEachSeen(task, row, [&](int64_t other) {
     const double weight = std::exp(scores[other] - highest);
     const float* value = task.values + other * task.kv_stride;
     total += weight;
     for (int64_t d = 0; d < shape.v_dim; ++d) sums[d] += weight * static_cast<double>(value[d]);
-  }
+  });
   for (int64_t d = 0; d < shape.v_dim; ++d) out[d] = static_cast<float>(sums[d] / total);
 }
 
@@ -104,6 +120,16 @@ UncachedKeys KeysOf(const AttentionParts& parts, const PassContext& pass, int64_
           parts.shape.kv_heads * (parts.shape.k_dim + parts.shape.v_dim), pass.source->positions};
 }
 
+bool HasChoice(const AttentionParts& parts, const PassContext& pass) {
+  return parts.shape.index.has_value() && Chooses(*parts.shape.index, pass);
+}
+
+// The choice of the pass's first row for a kv head; null: there is none.
+const int32_t* ChoiceOfRows(const AttentionParts& parts, const PassContext& pass, int64_t kv_head) {
+  if (!HasChoice(parts, pass)) return nullptr;
+  return ChoiceOf(*parts.shape.index, pass, parts.in.choice, 0, parts.ChoiceNumber(kv_head));
+}
+
 }  // namespace
 
 void AttendUncached(const AttentionParts& parts, const PassContext& pass,
@@ -132,6 +158,8 @@ void AttendUncached(const AttentionParts& parts, const PassContext& pass,
             .out_stride = pass.RowFloats(parts.out.floats),
             .row_begin = begin,
             .row_end = end,
+            .choice = ChoiceOfRows(parts, pass, kv_head),
+            .choice_stride = HasChoice(parts, pass) ? pass.RowFloats(parts.in.choice) : 0,
             .scratch = pass.Scratch(member)});
     parts.Finish(pass, begin, end - begin, kv_head);
   }

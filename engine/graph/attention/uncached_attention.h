@@ -30,6 +30,10 @@ struct UncachedAttention {
   int64_t out_stride;
   int64_t row_begin;
   int64_t row_end;
+  // The choices of the rows (choice.h), `choice_stride` numbers apart; null: all that the shape
+  // says.
+  const int32_t* choice;
+  int64_t choice_stride;
   std::span<std::byte> scratch;  // UncachedScratchBytes, 8-byte aligned
 };
 

@@ -420,7 +420,9 @@ TEST_P(Families, RunWithQuantizedMatrices) {
     const std::string_view arch = GetParam()->arch;
     const bool amplifies = arch == "phimoe" || arch == "nemotron_h_moe" || arch == "qwen35moe" ||
                            arch == "exaone-moe" || arch == "kimi-linear" || arch == "bailingmoe3";
-    const double limit = amplifies ? 0.05 : 0.02;
+    // An indexer that chooses 8 of 50 positions chooses others where two scores are close.
+    const bool chooses = file->FindTensor("blk.2.indexer.k_norm.weight") != nullptr;
+    const double limit = chooses ? 0.1 : amplifies ? 0.05 : 0.02;
     if (embeds) {
       // Rows are no logits. Signs of a direction that is another one would differ by more than 1.
       EXPECT_LT(RelativeDifference(exact, whole), recipe == std::string("Q8_0") ? 0.1 : 0.7);

@@ -44,6 +44,8 @@ inline std::optional<nlohmann::json> SeededConfig(const arch::HfFamily& family) 
       auto& heads = config[std::string(family.keys.heads)];
       if (256 % heads.get<int>() != 0) heads = 4;
     }
+    if (config.contains("index_head_dim"))
+      config["index_head_dim"] = 64;                                     // no less than is rotated
     if (family.arch == "step35") config.erase("query_pre_attn_scalar");  // the head size
     if (config.contains("kv_channels")) config["kv_channels"] = 64;
     if (family.arch == "mimo2") GiveEvenShares(config);

@@ -10,6 +10,7 @@
 #include "cpu/kernels/rope.h"
 #include "engine/arch/spec.h"
 #include "engine/graph/attention/attention_nodes.h"
+#include "tests/engine/reference/indexer.h"
 #include "tests/engine/reference/weights.h"
 
 namespace kvant::test {
@@ -45,6 +46,9 @@ class ReferenceAttention {
       }
     }
     TakeKeysAndValues(qkv);
+    if (spec_.indexer.has_value()) {
+      seen_ = ReferenceIndexer(*spec_.indexer, model_, prefix_, weights_).Run(in, {});
+    }
     std::vector<Vector> out;
     for (size_t t = 0; t < in.size(); ++t) {
       Vector attended = Attend(qkv, t);
@@ -228,6 +232,13 @@ class ReferenceAttention {
     return cap > 0 ? cap * std::tanh(score / cap) : score;
   }
 
+  // Whether an indexer, if there is one, has chosen position s of `all` for row t and a kv head.
+  bool Sees(size_t t, size_t s, int64_t kv, size_t all) const {
+    if (!spec_.indexer.has_value()) return true;
+    const int64_t choice = kv * spec_.indexer->shape.choices() / spec_.kv_heads;
+    return seen_[t][static_cast<size_t>(choice) * all + s] > 0;
+  }
+
   Vector Attend(const std::vector<Vector>& qkv, size_t t) {
     Vector out(static_cast<size_t>(spec_.heads * spec_.v_dim));
     const int64_t keys = spec_.heads * spec_.k_dim;
@@ -246,8 +257,9 @@ class ReferenceAttention {
                                  ? 0.0
                                  : static_cast<double>(spec_.bias_slopes[static_cast<size_t>(h)]);
         const int64_t distance = static_cast<int64_t>(s) - static_cast<int64_t>(t);
-        weights.push_back(std::exp(score - slope * std::abs(static_cast<double>(distance)) +
-                                   DistanceNumber(h, distance)));
+        const double weight = std::exp(score - slope * std::abs(static_cast<double>(distance)) +
+                                       DistanceNumber(h, distance));
+        weights.push_back(Sees(t, s, kv, qkv.size()) ? weight : 0);
         total += weights.back();
       }
       for (size_t i = 0; i < weights.size(); ++i) {
@@ -261,6 +273,7 @@ class ReferenceAttention {
   }
 
   std::vector<Vector> gates_;  // by position
+  std::vector<Vector> seen_;   // by an indexer's choice
   const arch::Attention& spec_;
   const arch::ModelSpec& model_;
   const std::string& prefix_;

@@ -9,6 +9,7 @@
 #include "cpu/kernels/rope.h"
 #include "engine/arch/spec.h"
 #include "engine/graph/attention/attention_shape.h"
+#include "tests/engine/reference/indexer.h"
 #include "tests/engine/reference/weights.h"
 
 namespace kvant::test {
@@ -35,6 +36,9 @@ class ReferenceLatentAttention {
       Heat(queries[t], t);
       AddKeysAndValues(in[t], t, keys, values);
     }
+    if (spec_.indexer.has_value()) {
+      seen_ = ReferenceIndexer(*spec_.indexer, model_, prefix_, weights_).Run(in, small_);
+    }
     std::vector<Vector> out;
     for (size_t t = 0; t < in.size(); ++t) {
       Vector attended;
@@ -53,6 +57,7 @@ class ReferenceLatentAttention {
   Vector Queries(const Vector& in) {
     if (spec_.q_rank == 0) return weights_.Multiply(prefix_ + "attn_q", in);
     const Vector small = NormOf("attn_q_a_norm", weights_.Multiply(prefix_ + "attn_q_a", in));
+    small_.push_back(small);
     return weights_.Multiply(prefix_ + "attn_q_b", small);
   }
 
@@ -151,7 +156,8 @@ class ReferenceLatentAttention {
       for (int64_t d = 0; d < shape_.head_dim(); ++d) {
         dot += query[d] * keys[s][static_cast<size_t>(head * shape_.head_dim() + d)];
       }
-      weights.push_back(std::exp(dot * static_cast<double>(spec_.scale)));
+      const bool sees = seen_.empty() || seen_[position][s] > 0;
+      weights.push_back(sees ? std::exp(dot * static_cast<double>(spec_.scale)) : 0);
       total += weights.back();
     }
     Vector weighted(latents_[0].size());
@@ -177,6 +183,8 @@ class ReferenceLatentAttention {
   const std::string& prefix_;
   ReferenceWeights& weights_;
   std::vector<Vector> latents_;  // by position
+  std::vector<Vector> small_;    // what queries are made of in the second step, by position
+  std::vector<Vector> seen_;     // by an indexer's choice
 };
 
 inline std::vector<Vector> Reference(const arch::LatentAttention& spec,

@@ -126,17 +126,23 @@ inline std::vector<Kind> Kinds() {
           {"mixed_f16_sections_40", KvType::kF16, 40, "llama4", true},
           {"latent_f32", KvType::kF32, 0, "deepseek2"},
           {"latent_f16", KvType::kF16, 0, "deepseek2"},
-          {"latent_q8", KvType::kQ8, 0, "deepseek2"}};
+          {"latent_q8", KvType::kQ8, 0, "deepseek2"},
+          {"indexed_f32", KvType::kF32, 0, "deepseek32"},
+          {"indexed_q8", KvType::kQ8, 0, "deepseek32"},
+          {"blocks_f16", KvType::kF16, 0, "minimax-m3"},
+          {"blocks_q8", KvType::kQ8, 0, "minimax-m3"}};
 }
 
 class RunnerKinds : public testing::TestWithParam<Kind> {
  protected:
   static TinyShape Shape() {
-    const bool latent = GetParam().arch == "deepseek2";
-    TinyShape shape = latent             ? LatentShape()
-                      : GetParam().mixed ? MixedShape(GetParam().window)
-                                         : TinyShape();
-    shape.arch = GetParam().arch;
+    const std::string& arch = GetParam().arch;
+    TinyShape shape = arch == "deepseek2"    ? LatentShape()
+                      : arch == "deepseek32" ? IndexedShape(40)
+                      : arch == "minimax-m3" ? BlockShape(3)
+                      : GetParam().mixed     ? MixedShape(GetParam().window)
+                                             : TinyShape();
+    shape.arch = arch;
     shape.window = GetParam().window;
     shape.context = 900;
     return shape;
