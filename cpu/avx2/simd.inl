@@ -48,6 +48,14 @@ inline void StoreF16Partial(uint16_t* target, F32 v, int64_t count) {
   for (int64_t i = 0; i < count; ++i) target[i] = halves[i];
 }
 
+#include "cpu/avx2/transpose.inl"
+
+// The lower half of the lanes, and the upper one.
+inline void StoreHalves(float* lower, float* upper, F32 v) {
+  _mm_storeu_ps(lower, _mm256_castps256_ps128(v));
+  _mm_storeu_ps(upper, _mm256_extractf128_ps(v, 1));
+}
+
 inline F32 Add(F32 a, F32 b) { return _mm256_add_ps(a, b); }
 inline F32 Sub(F32 a, F32 b) { return _mm256_sub_ps(a, b); }
 inline F32 Mul(F32 a, F32 b) { return _mm256_mul_ps(a, b); }

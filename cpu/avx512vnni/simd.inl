@@ -45,6 +45,17 @@ inline void StoreF16Partial(uint16_t* target, F32 v, int64_t count) {
   _mm256_mask_storeu_epi16(target, FirstLanes(count), RoundToF16(v));
 }
 
+#include "cpu/avx512vnni/transpose.inl"
+
+// Lane r of vector l becomes lane l of vector r, of kLanes vectors.
+inline void TransposeFloats(F32* vectors) { TransposeLanes(reinterpret_cast<__m512i*>(vectors)); }
+
+// The lower half of the lanes, and the upper one.
+inline void StoreHalves(float* lower, float* upper, F32 v) {
+  _mm256_storeu_ps(lower, _mm512_castps512_ps256(v));
+  _mm256_storeu_ps(upper, _mm512_extractf32x8_ps(v, 1));
+}
+
 inline F32 Add(F32 a, F32 b) { return _mm512_add_ps(a, b); }
 inline F32 Sub(F32 a, F32 b) { return _mm512_sub_ps(a, b); }
 inline F32 Mul(F32 a, F32 b) { return _mm512_mul_ps(a, b); }

@@ -18,14 +18,44 @@
 
 // ---- Queries ------------------------------------------------------------------------------------
 
+// packed[d * kBlockQueries + q] = sources[q][d], d < k_dim.
+void PackFloats(const float* const (&sources)[kBlockQueries], int64_t k_dim, float* packed) {
+  constexpr int kParts = kLanes / kBlockQueries;  // vectors of a query that are transposed at once
+  static_assert(kParts == 1 || kParts == 2);
+  int64_t d = 0;
+  for (; d + kParts * kLanes <= k_dim; d += kParts * kLanes) {
+    F32 vectors[kLanes];
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) {
+      vectors[i] = Load(sources[i % kBlockQueries] + d + i / kBlockQueries * kLanes);
+    }
+    TransposeFloats(vectors);
+    for (int i = 0; i < kLanes; ++i) {
+      float* to = packed + (d + i) * kBlockQueries;
+      if constexpr (kParts == 1) {
+        Store(to, vectors[i]);
+      } else {
+        StoreHalves(to, to + kLanes * kBlockQueries, vectors[i]);
+      }
+    }
+  }
+  for (; d < k_dim; ++d) {
+    for (int q = 0; q < kBlockQueries; ++q) packed[d * kBlockQueries + q] = sources[q][d];
+  }
+}
+
 // Lays query vectors, as far as they meet key tiles, out as the blocks of ScoreUnit read them.
 void PackBlock(const QueryTile& tile, int first, int count, float* packed) {
   const AttentionTask& task = *tile.task;
   const int begin = task.query_dim() - task.k_dim;
+  const bool whole = count == kBlockQueries && !KvHasScales(task.k_type);
+  const float* sources[kBlockQueries] = {};
   for (int q = 0; q < count; ++q) {
     const int query = first + q;
     const float* source = QueryOf(tile, query) + begin;
+    sources[q] = source;
     tile.query_factor[query] = task.scale;
+    if (whole) continue;
     if (!KvHasScales(task.k_type)) {
       for (int d = 0; d < task.k_dim; ++d) packed[d * count + q] = source[d];
       continue;
@@ -39,6 +69,7 @@ void PackBlock(const QueryTile& tile, int first, int count, float* packed) {
       std::memcpy(packed + d * count + q, codes + 4 * d, 4);
     }
   }
+  if (whole) PackFloats(sources, task.k_dim, packed);
 }
 
 void PackQueries(QueryTile& tile) {

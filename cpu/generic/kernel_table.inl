@@ -18,6 +18,7 @@ const KernelTable* Kernels() {
       .rotate = Rotate,
       .store_key = StoreKey,
       .store_value = StoreValue,
+      .lay_out_keys = LayOutKeys,
       .attention_scratch_bytes = AttentionScratchBytes,
       .attention = Attention,
       .attention_merge = AttentionMerge,

@@ -66,3 +66,19 @@ void StoreValue(const float* value, int64_t v_dim, KvType element, int slot, std
     }
   });
 }
+
+void LayOutKeys(const float* keys, int64_t stride, int64_t count, int64_t k_dim, float* tile) {
+  for (int64_t first = 0; first < count; first += kLanes) {
+    const int64_t rows = Least(kLanes, count - first);
+    for (int64_t d = 0; d < k_dim; d += kLanes) {
+      const int64_t dims = Least(kLanes, k_dim - d);
+      F32 vectors[kLanes];
+#pragma GCC unroll 16
+      for (int64_t r = 0; r < kLanes; ++r) {
+        vectors[r] = r < rows ? LoadPartial(keys + (first + r) * stride + d, dims) : Zero();
+      }
+      TransposeFloats(vectors);
+      for (int64_t i = 0; i < dims; ++i) Store(tile + (d + i) * kKeyTileTokens + first, vectors[i]);
+    }
+  }
+}

@@ -53,13 +53,12 @@ struct FloatBlock {
   int64_t Padded() const { return (cols + kLanes - 1) / kLanes * kLanes; }
 };
 
-// kLanes rows from `row` on as vector `v` of a panel; rows that do not exist are zero. The rows are
-// first copied to where they lie close together: in the file, a multiple of 4 KiB apart, they would
-// compete for the same few places of the cache. Those of the next vector are asked for.
+// The block's columns of `rows` <= kLanes rows as floats, kFloatTokenStride apart: in the file, a
+// multiple of 4 KiB apart, rows would compete for the same few places of the cache. The next kLanes
+// rows are asked for.
 template <class Element>
-void PackFloatRows(const MatMulTask& task, int64_t row, const FloatBlock& block, float* copies,
-                   F32* to) {
-  const int64_t rows = std::clamp<int64_t>(task.row_end - row, 0, kLanes);
+void CopyFloatRows(const MatMulTask& task, int64_t row, int64_t rows, const FloatBlock& block,
+                   float* copies) {
   const int64_t whole = block.cols / kLanes * kLanes;
   for (int64_t r = 0; r < rows; ++r) {
     const std::byte* from = task.weights + (row + r) * task.row_bytes + block.col * Element::kBytes;
@@ -75,6 +74,14 @@ void PackFloatRows(const MatMulTask& task, int64_t row, const FloatBlock& block,
                   Element::LoadFirst(from + whole * Element::kBytes, block.cols - whole));
     }
   }
+}
+
+// kLanes rows from `row` on as vector `v` of a panel; rows that do not exist are zero.
+template <class Element>
+void PackFloatRows(const MatMulTask& task, int64_t row, const FloatBlock& block, float* copies,
+                   F32* to) {
+  const int64_t rows = std::clamp<int64_t>(task.row_end - row, 0, kLanes);
+  CopyFloatRows<Element>(task, row, rows, block, copies);
   for (int64_t col = 0; col < block.cols; col += kLanes) {
     F32 lanes[kLanes];
 #pragma GCC unroll 16

@@ -217,6 +217,18 @@ struct NextPanel {
   }
 };
 
+// Asks for the outputs of a panel and a tile, which are written once all columns are multiplied.
+// All at that time would be more than a core waits for at once.
+[[gnu::always_inline]] inline void PrefetchOutputs(const MatMulTask& task, const Pass& pass,
+                                                   int64_t panel, int64_t token) {
+  const int64_t row = pass.row + panel * kPanelHeight;
+  const int64_t end = std::min(token + kPanelTokens, pass.token_end);
+  for (; token < end; ++token) {
+    const float* out = task.out + token * task.out_stride + row;
+    for (int64_t r = 0; r < kPanelHeight; r += 16) __builtin_prefetch(out + r, 1, 2);
+  }
+}
+
 // A pass's panels from block `begin` of 256 columns on.
 inline void MultiplyDepth(const MatMulTask& task, const PanelFormat& format,
                           const PanelActivations& activations, const Pass& pass, int64_t begin,
@@ -230,17 +242,22 @@ inline void MultiplyDepth(const MatMulTask& task, const PanelFormat& format,
       TileTokens(task, token).Widen(at.codes, 32 * depth, scratch.WideTile(tile));
     }
   }
+  TileTokens tiles[kPassTiles];
+  for (int64_t tile = 0; tile < pass.Tiles(); ++tile) {
+    tiles[tile] = TileTokens(task, pass.token + tile * kPanelTokens);
+    if (kWidePanels) tiles[tile].wide_codes = scratch.WideTile(tile);
+  }
+  const bool puts = begin + count == BlockCount(task.cols) && task.pair == nullptr &&
+                    (task.finish == nullptr || !task.finish->discards);
   PanelScratch::Vector* sums = scratch.sums;
   for (int64_t panel = 0; panel < pass.Panels(task); ++panel) {
     PackPanel(task, format, pass.At(task, panel), begin, count, scratch.panel);
     const NextPanel next(task, format, pass, panel, begin);
     for (int64_t tile = 0; tile < pass.Tiles(); ++tile) {
-      const int64_t token = pass.token + tile * kPanelTokens;
-      TileTokens tokens(task, token);
-      if (kWidePanels) tokens.wide_codes = scratch.WideTile(tile);
       if (begin == 0) std::fill_n(sums, kTileVectors, Zero());
       next.Prefetch(tile, pass.Tiles());
-      format.multiply(scratch.panel, depth, tokens, at, sums);
+      if (puts) PrefetchOutputs(task, pass, panel, pass.token + tile * kPanelTokens);
+      format.multiply(scratch.panel, depth, tiles[tile], at, sums);
       sums += kTileVectors;
     }
   }

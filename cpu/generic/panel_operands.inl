@@ -40,6 +40,7 @@ struct TokenRecords {
   // The codes of all in 16 bits, kWideTokenBytes apart, for panels with Traits::kWide.
   const int16_t* wide_codes = nullptr;
 
+  TokenRecords() = default;
   TokenRecords(const MatMulTask& task, int64_t token) {
     for (int64_t t = 0; t < kTokens; ++t) {
       records[t] = task.activations + std::min(token + t, task.tokens - 1) * task.activation_stride;

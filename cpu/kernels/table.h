@@ -101,6 +101,11 @@ struct KernelTable {
   void (*store_value)(const float* value, int64_t v_dim, KvType type, int slot, std::byte* group,
                       void* scales);
 
+  // tile[d * kKeyTileTokens + i] = keys[i * stride + d], d < k_dim: the keys of `count` tokens, at
+  // most kKeyTileTokens, as a key tile of floats. Columns of other tokens are undefined.
+  void (*lay_out_keys)(const float* keys, int64_t stride, int64_t count, int64_t k_dim,
+                       float* tile);
+
   // The bytes suffice for the scalar table's attention, too.
   size_t (*attention_scratch_bytes)(int64_t rows, int heads_per_kv, int k_dim, int v_dim,
                                     KeyForm key_form);

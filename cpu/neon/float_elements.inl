@@ -15,19 +15,7 @@ inline F32 MulAdd(F32 a, F32 b, F32 sum) { return vfmaq_f32(sum, a, b); }
 inline F32 BroadcastFloat(const float* p) { return vld1q_dup_f32(p); }
 inline void StoreFloats(float* p, F32 lanes) { vst1q_f32(p, lanes); }
 
-// Lane r of vector l becomes lane l of vector r.
-inline void TransposeFloats(F32* v) {
-  const float64x2_t low02 = vreinterpretq_f64_f32(vzip1q_f32(v[0], v[2]));
-  const float64x2_t high02 = vreinterpretq_f64_f32(vzip2q_f32(v[0], v[2]));
-  const float64x2_t low13 = vreinterpretq_f64_f32(vzip1q_f32(v[1], v[3]));
-  const float64x2_t high13 = vreinterpretq_f64_f32(vzip2q_f32(v[1], v[3]));
-  const auto zip = [](float64x2_t even, float64x2_t odd, F32* two) {
-    two[0] = vzip1q_f32(vreinterpretq_f32_f64(even), vreinterpretq_f32_f64(odd));
-    two[1] = vzip2q_f32(vreinterpretq_f32_f64(even), vreinterpretq_f32_f64(odd));
-  };
-  zip(low02, low13, v);
-  zip(high02, high13, v + 2);
-}
+#include "cpu/neon/transpose.inl"
 
 // Every element type: Load reads kLanes elements, LoadFirst `count` < kLanes of them, the rest
 // zero. Pointers may be odd.

@@ -19,6 +19,7 @@
 #include "cpu/neon/float_elements.inl"
 #include "cpu/generic/matmul_float.inl"
 #include "cpu/generic/matmul_float_panel.inl"
+#include "cpu/generic/matmul_float_tokens.inl"
 // clang-format on
 
 // Formats that take long to unpack.
@@ -26,9 +27,9 @@ template <class Unpacker>
 constexpr MatMulFunction RunRare = RunInt8<Unpacker, Streams::kOneToken>;
 
 constexpr MatMulEntry kSpecial[] = {
-    {quant::F32::kType, RunFloat<ElementF32>, RunFloatPanels<ElementF32>},
-    {quant::F16::kType, RunFloat<ElementF16>, RunFloatPanels<ElementF16>},
-    {quant::Bf16::kType, RunFloat<ElementBf16>, RunFloatPanels<ElementBf16>},
+    {quant::F32::kType, RunFloat<ElementF32>, RunManyFloats<ElementF32>},
+    {quant::F16::kType, RunFloat<ElementF16>, RunManyFloats<ElementF16>},
+    {quant::Bf16::kType, RunFloat<ElementBf16>, RunManyFloats<ElementBf16>},
     {quant::Q4_0::kType, RunInt8<UnpackQ4_0>},
     {quant::Q4_1::kType, RunInt8<UnpackQ4_1>},
     {quant::Q5_0::kType, RunInt8<UnpackQ5_0>},

@@ -48,6 +48,14 @@ inline void StoreF16Partial(uint16_t* target, F32 v, int64_t count) {
   for (int64_t i = 0; i < count; ++i) target[i] = halves[i];
 }
 
+#include "cpu/neon/transpose.inl"
+
+// The lower half of the lanes, and the upper one.
+inline void StoreHalves(float* lower, float* upper, F32 v) {
+  vst1_f32(lower, vget_low_f32(v));
+  vst1_f32(upper, vget_high_f32(v));
+}
+
 inline F32 Add(F32 a, F32 b) { return vaddq_f32(a, b); }
 inline F32 Sub(F32 a, F32 b) { return vsubq_f32(a, b); }
 inline F32 Mul(F32 a, F32 b) { return vmulq_f32(a, b); }

@@ -150,6 +150,12 @@ void StoreValue(const float* value, int64_t v_dim, KvType element, int slot, std
   });
 }
 
+void LayOutKeys(const float* keys, int64_t stride, int64_t count, int64_t k_dim, float* tile) {
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t d = 0; d < k_dim; ++d) tile[d * kKeyTileTokens + i] = keys[i * stride + d];
+  }
+}
+
 }  // namespace
 
 const KernelTable* Kernels() {
@@ -169,6 +175,7 @@ const KernelTable* Kernels() {
       .rotate = Rotate,
       .store_key = StoreKey,
       .store_value = StoreValue,
+      .lay_out_keys = LayOutKeys,
       .attention_scratch_bytes = AttentionScratchBytes,
       .attention = Attention,
       .attention_merge = AttentionMerge,

@@ -89,7 +89,10 @@ bool FitsInteger(int64_t value, GgufType type) {
 
 class Planner {
  public:
-  Planner(const GgufFile& file, const PlanOptions& options) : file_(file), options_(options) {}
+  Planner(const GgufFile& file, const PlanOptions& options)
+      : file_(file), options_(options), model_(DescribeModel(file)) {
+    model_.has_importance = options.importance != nullptr;
+  }
 
   Result<QuantizePlan> Plan() {
     KVANT_TRY(ChooseFormats());
@@ -131,7 +134,9 @@ class Planner {
         planned.by_rule = true;
         break;
       }
-      if (named != nullptr) SetFitting(*named, planned);
+      if (named == nullptr) continue;
+      planned.format = &Fitting(*named, planned);
+      if (planned.format != named) planned.wanted = named->name;
     }
     for (size_t k = 0; k < rules.size(); ++k) {
       if (uses[k] > 0) continue;
@@ -150,12 +155,10 @@ class Planner {
     std::vector<const FormatTraits*> formats(file_.tensors().size());
     if (options_.choice != nullptr) return ByChoice();
     if (options_.recipe == nullptr) return formats;
-    RecipeModel model = DescribeModel(file_);
-    model.has_importance = options_.importance != nullptr;
     const FormatTraits* base = quant::FindFormat(options_.recipe->base);
     KVANT_CHECK(base != nullptr);
     if (!options_.pure) {
-      formats = ApplyRecipe(*options_.recipe, model, file_.tensors());
+      formats = ApplyRecipe(*options_.recipe, model_, file_.tensors());
     }
     for (size_t i = 0; i < formats.size(); ++i) {
       const GgufTensor& tensor = file_.tensors()[i];
@@ -193,9 +196,11 @@ class Planner {
     return std::nullopt;
   }
 
-  static void SetFitting(const FormatTraits& wanted, TensorPlan& planned) {
-    planned.format = &FittingFormat(wanted, planned.source->dims[0]);
-    if (planned.format != &wanted) planned.wanted = wanted.name;
+  const FormatTraits& Fitting(const FormatTraits& wanted, const TensorPlan& planned) const {
+    const GgufTensor& tensor = *planned.source;
+    const bool mixed = options_.recipe != nullptr && !options_.pure && !planned.by_rule;
+    return mixed ? FittingFormat(*options_.recipe, model_, tensor, wanted)
+                 : FittingFormat(wanted, tensor.dims[0]);
   }
 
   void NoteAbsent(std::string_view tensor, const char* option) {
@@ -338,6 +343,7 @@ class Planner {
 
   const GgufFile& file_;
   const PlanOptions& options_;
+  RecipeModel model_;
   QuantizePlan plan_;
 };
 

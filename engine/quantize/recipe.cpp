@@ -267,6 +267,8 @@ RecipeModel DescribeModel(const formats::GgufFile& file) {
   model.heads = number("attention.head_count");
   model.kv_heads = number("attention.head_count_kv");
   if (model.kv_heads == 0) model.kv_heads = model.heads;
+  model.makes_vectors = file.Find(fmt::format("{}.pooling_type", model.arch)) != nullptr &&
+                        file.FindTensor(kOutputName) == nullptr;
   if (const formats::GgufValue* tokens = file.Find("tokenizer.ggml.tokens")) {
     if (const auto* array = std::get_if<formats::GgufArray>(&tokens->value)) {
       model.vocabulary = static_cast<int64_t>(array->count);
@@ -292,6 +294,17 @@ const FormatTraits& FittingFormat(const FormatTraits& wanted, int64_t columns) {
     if (name == wanted.name && columns % Format(next).block_values == 0) return Format(next);
   }
   return Format("F16");
+}
+
+const FormatTraits& FittingFormat(const Recipe& recipe, const RecipeModel& model,
+                                  const GgufTensor& tensor, const FormatTraits& wanted) {
+  const int64_t columns = tensor.dims[0];
+  const FormatTraits& base = Format(recipe.base);
+  const FormatTraits& exact = Format("Q8_0");
+  const bool is_mix = Names("Q4_K Q5_K ", base.name);
+  const bool is_odd = columns % base.block_values != 0 && columns % exact.block_values == 0;
+  if (!is_mix || !is_odd || !model.makes_vectors) return FittingFormat(wanted, columns);
+  return tensor.name == kEmbeddingName ? FittingFormat(base, columns) : exact;
 }
 
 std::vector<const FormatTraits*> ApplyRecipe(const Recipe& recipe, const RecipeModel& model,

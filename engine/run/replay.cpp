@@ -23,6 +23,7 @@ Status PlanReplay::Prepare() {
   pass_.limits.chunk = options_.rows;
   pass_.limits.context = options_.rows;
   pass_.limits.shares = ThreadPool::SharesOf(team_.size());
+  pass_.limits.texts = true;
   layout_ = plan_.Layout(options_.rows);
   KVANT_ASSIGN(arena_, AlignedBuffer::Allocate(layout_.bytes, "activations"));
   pass_.scratch_bytes = plan_.ScratchBytes(pass_.limits);
@@ -94,6 +95,8 @@ Status PlanReplay::Run(std::span<const TokenId> tokens, size_t end, WindowValues
   KVANT_CHECK(std::ssize(tokens) <= options_.rows);
   pass_.tokens = tokens;
   pass_.positions = std::span(positions_).first(tokens.size());
+  text_ = {.rows = std::ssize(tokens)};
+  pass_.texts = {&text_, 1};
   pass_.rows.Set(RowSpace::kPass, std::ssize(tokens));
   Restore(values);
   KVANT_TRY(graph::RunStage(plan_, Stage::kBody, pass_, team_,

@@ -1,8 +1,10 @@
 // Computes windows of tokens from any node of a plan on, for whoever changes one matrix after
 // another: the nodes before a changed matrix need not run again.
 //
-// A window is one pass without a cache. The values that are alive between two nodes can be kept and
-// given to a replay of another plan, where other weights stand: values are known by their names.
+// A window is one pass without a cache, whose rows are those of one text: attention inside texts
+// has the kernels of the cache, in 32-bit floats. The values that are alive between two nodes can
+// be kept and given to a replay of another plan, where other weights stand: values are known by
+// their names.
 //
 // Errors: kOutOfMemory, kCancelled. Thread-safety: one call at a time; several replays may take
 // turns with one team.
@@ -88,6 +90,7 @@ class PlanReplay {
   std::vector<graph::RopeAngles> ropes_;
   std::vector<int64_t> positions_;
   std::vector<int64_t> head_;
+  graph::TextRows text_;
   graph::PassContext pass_;
 };
 

@@ -132,6 +132,26 @@ TEST_P(KvStore, AKeyFillsItsColumnOnly) {
 
 // Codes and scales against the definition in double precision, places against the documented
 // layout; nothing else is written.
+// Rows of keys, some floats apart, become columns of a tile, for any number of either; nothing
+// behind the rows is read, nothing behind the tile written.
+TEST_P(KvStore, LaysOutKeysOfAnyNumber) {
+  for (const int64_t dim : {1, 3, 4, 15, 16, 17, 48, 64, 100}) {
+    for (int64_t count = 1; count <= kKeyTileTokens; ++count) {
+      const int64_t stride = dim + 5;
+      const GuardedArray<float> keys(static_cast<size_t>((count - 1) * stride + dim));
+      for (size_t i = 0; i < keys.size(); ++i) keys.data()[i] = static_cast<float>(i) + 0.5f;
+      const GuardedArray<float> tile(static_cast<size_t>(dim * kKeyTileTokens));
+      kernels().lay_out_keys(keys.data(), stride, count, dim, tile.data());
+      for (int64_t d = 0; d < dim; ++d) {
+        for (int64_t i = 0; i < count; ++i) {
+          ASSERT_EQ(tile.data()[d * kKeyTileTokens + i], static_cast<float>(i * stride + d) + 0.5f)
+              << dim << " " << count;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(KvStore, Q8CodesAreNearestAndInTheirPlaces) {
   std::mt19937 generator(3);
   for (const int dim : {1, 2, 6, 8, 48, 63, 64, 80, 128, 256}) {

@@ -146,6 +146,39 @@ TEST_P(MatMulInvarianceTest, FloatsHaveOneArithmeticForAnyNumberOfTokens) {
   }
 }
 
+// Few tokens that count as many, as rows of short texts do, have the bits of many: as many as are
+// multiplied in a way of their own, and more; with sums that begin at something.
+TEST_P(MatMulInvarianceTest, FewTokensThatCountAsMany) {
+  constexpr int64_t kRows = 71;
+  constexpr int64_t kTokens = 200;
+  for (const char* name : {"F32", "F16", "BF16", "Q8_0", "Q4_K"}) {
+    for (const int64_t cols : {256, 768, 1280}) {
+      const MatMulProblem problem(kernels(), *quant::FindFormat(name), kRows, cols, kTokens);
+      for (const Store store : {Store::kSet, Store::kAdd}) {
+        const auto run = [&](int64_t first, int64_t count) {
+          std::vector<float> out(static_cast<size_t>(count * kRows));
+          for (size_t i = 0; i < out.size(); ++i) out[i] = 0.37f * static_cast<float>(i % kRows);
+          MatMulTask task = problem.Task(out.data());
+          task.activations += first * task.activation_stride;
+          task.tokens = count;
+          task.count = TokenCount::kMany;
+          task.store = store;
+          const MatMulKernel& kernel = problem.kernel();
+          kernel.run_many != nullptr ? kernel.run_many(task) : kernel.run(task);
+          return out;
+        };
+        const std::vector<float> all = run(0, kTokens);
+        for (const int64_t count : {1, 2, 8, 9, 15, 16, 17, 31, 33, 48, 49, 80, 96, 97, 140, 192}) {
+          const int64_t first = 3;
+          const std::vector<float> few = run(first, count);
+          test::ExpectSameBits(few, std::span(all).subspan(first * kRows, few.size()),
+                               fmt::format("{}, {} tokens", problem.kernel().name, count));
+        }
+      }
+    }
+  }
+}
+
 // Panels of any width share one arithmetic, for formats that all unpack with the scales they have.
 TEST_P(MatMulInvarianceTest, ManyTokensHaveTheSameBitsInAllPanels) {
   if (GetParam() == "scalar") GTEST_SKIP() << "has no panels";

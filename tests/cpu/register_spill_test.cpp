@@ -231,6 +231,8 @@ TEST(RegisterSpill, NoneInTheMicroKernels) {
         {"avx2", "MultiplyTile", 4, "vpmadd", 96},
         {"avx512vnni", "MultiplyFloatPanel", 1, "vfmadd231ps", 1},
         {"avx2", "MultiplyFloatPanel", 1, "vfmadd231ps", 1},
+        {"avx512vnni", "MultiplyFloatTokens", 2, "vfmadd231ps", 1},
+        {"avx2", "MultiplyFloatTokens", 2, "vfmadd231ps", 1},
         {"avx512vnni", "MultiplyFloatStreams", 3, "vfmadd231ps", 1}}) {
     const std::vector<Function> kernels = FunctionsNamed(expected.isa, expected.name);
     EXPECT_GE(kernels.size(), expected.count) << expected.isa << " " << expected.name;

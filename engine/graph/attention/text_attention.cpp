@@ -19,9 +19,7 @@ namespace {
 
 // Rows that attend at once to what a thread has laid out of a text.
 constexpr int64_t kTaskRows = 256;
-// How far ahead of their use rows are asked for, and floats of a cache line.
-constexpr int64_t kRowsAhead = 8;
-constexpr int64_t kLineFloats = 16;
+constexpr int64_t kLineFloats = 16;  // of a cache line
 
 int64_t PaddedRows(int64_t rows) {
   return static_cast<int64_t>(
@@ -120,14 +118,17 @@ class TextAttention {
     const int64_t v_dim = shape_.v_dim;
     auto* keys = reinterpret_cast<float*>(scratch_.data());
     auto* values = reinterpret_cast<float*>(scratch_.data() + TextScratch(parts_, text.rows).keys);
-    for (int64_t row = 0; row < text.rows; ++row) {
-      const float* kv = pass_.FloatRow(parts_.in.kv, text.first_row + row);
-      Prefetch(kv + kRowsAhead * pass_.RowFloats(parts_.in.kv), kv_head);
-      const float* key = kv + parts_.in.key_column + kv_head * k_dim;
-      float* column = keys + row / cpu::kKeyTileTokens * (cpu::kKeyTileTokens * k_dim) +
-                      row % cpu::kKeyTileTokens;
-      for (int64_t d = 0; d < k_dim; ++d) column[d * cpu::kKeyTileTokens] = key[d];
-      std::copy_n(kv + parts_.in.value_column + kv_head * v_dim, v_dim, values + row * v_dim);
+    const int64_t stride = pass_.RowFloats(parts_.in.kv);
+    for (int64_t first = 0; first < text.rows; first += cpu::kKeyTileTokens) {
+      const int64_t count = std::min<int64_t>(cpu::kKeyTileTokens, text.rows - first);
+      const float* kv = pass_.FloatRow(parts_.in.kv, text.first_row + first);
+      parts_.kernels.lay_out_keys(kv + parts_.in.key_column + kv_head * k_dim, stride, count, k_dim,
+                                  keys + first * k_dim);
+      for (int64_t i = 0; i < count; ++i, kv += stride) {
+        Prefetch(kv + cpu::kKeyTileTokens * stride, kv_head);
+        std::copy_n(kv + parts_.in.value_column + kv_head * v_dim, v_dim,
+                    values + (first + i) * v_dim);
+      }
     }
   }
 

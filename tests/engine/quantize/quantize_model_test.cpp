@@ -274,6 +274,38 @@ TEST(QuantizeModel, ObeysRulesForSingleTensors) {
   EXPECT_THAT(formats, testing::ElementsAre("Q4_K", "F32", "F32", "Q4_K", "Q5_0", "Q4_K"));
 }
 
+// A file with a pooling makes vectors; what an option says about a matrix counts more.
+TEST(QuantizeModel, GivesModelsForVectorsTheirOwnFallbacks) {
+  const TemporaryFolder folder;
+  const auto types = [&](bool pools, PlanOptions options) {
+    formats::GgufWriter writer(32);
+    writer.AddString("general.architecture", "bert");
+    if (pools) writer.AddU32("bert.pooling_type", 1);
+    const auto& f32 = *quant::FindFormat("F32");
+    const std::string path = folder / "bert.gguf";
+    const char* const kNames[] = {"token_embd.weight", "blk.0.attn_q.weight",
+                                  "blk.0.ffn_up.weight"};
+    for (const char* name : kNames)
+      EXPECT_TRUE(writer.AddTensor(name, f32, std::vector<int64_t>{96, 4}).ok());
+    EXPECT_TRUE(writer.Begin(path).ok());
+    const std::vector<std::byte> zeros(96 * 4 * sizeof(float));
+    for (size_t i = 0; i < std::size(kNames); ++i) EXPECT_TRUE(writer.WriteTensor(zeros).ok());
+    EXPECT_TRUE(writer.Finish().ok());
+    options.tensor_rules.push_back({"ffn_up", quant::FindFormat("Q4_K")});
+    const auto file = GgufFile::Open(path);
+    const auto plan = PlanQuantization(*file, options);
+    std::string found;
+    for (const TensorPlan& planned : plan->tensors)
+      found += std::string(planned.format->name) + " ";
+    return found;
+  };
+  EXPECT_EQ(types(true, Options("Q4_K_M")), "Q5_0 Q8_0 Q5_0 ");
+  EXPECT_EQ(types(false, Options("Q4_K_M")), "Q8_0 Q5_0 Q5_0 ");
+  PlanOptions pure = Options("Q4_K_M");
+  pure.pure = true;
+  EXPECT_EQ(types(true, pure), "Q5_0 Q5_0 Q5_0 ");
+}
+
 TEST(QuantizeModel, RefusesWhatWouldHarm) {
   TemporaryFolder folder;
   WriteModel(folder / "in.gguf", "F32");

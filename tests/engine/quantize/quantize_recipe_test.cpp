@@ -105,5 +105,32 @@ TEST(Recipe, FallsBackToWhatRowsCanHold) {
   EXPECT_EQ(fitting("F32", 1), "F32");
 }
 
+// The rows that pass through a model for vectors get more bits than its embedding.
+TEST(Recipe, SparesTheEmbeddingOfModelsForVectors) {
+  const auto fitting = [](const char* recipe, bool makes_vectors, const char* name, int64_t columns,
+                          const char* wanted) {
+    formats::GgufTensor tensor;
+    tensor.name = name;
+    tensor.dims[0] = columns;
+    tensor.dims[1] = 64;
+    const RecipeModel model{.arch = "bert", .layers = 6, .makes_vectors = makes_vectors};
+    return std::string(
+        FittingFormat(*FindRecipe(recipe), model, tensor, *quant::FindFormat(wanted)).name);
+  };
+  constexpr const char* kQuery = "blk.0.attn_q.weight";
+  constexpr const char* kTokens = "token_embd.weight";
+  EXPECT_EQ(fitting("Q4_K_M", true, kQuery, 384, "Q4_K"), "Q8_0");
+  EXPECT_EQ(fitting("Q4_K_S", true, kQuery, 384, "Q5_K"), "Q8_0");
+  EXPECT_EQ(fitting("Q4_K_M", true, kTokens, 384, "Q8_0"), "Q5_0");
+  EXPECT_EQ(fitting("Q5_K_M", true, kTokens, 384, "Q8_0"), "Q5_1");
+  EXPECT_EQ(fitting("Q6_K", true, kTokens, 384, "Q8_0"), "Q8_0");
+  EXPECT_EQ(fitting("Q3_K_M", true, kQuery, 384, "Q3_K"), "IQ4_NL");
+  EXPECT_EQ(fitting("Q4_K_M", true, kQuery, 768, "Q4_K"), "Q4_K");
+  EXPECT_EQ(fitting("Q4_K_M", true, kTokens, 768, "Q6_K"), "Q6_K");
+  EXPECT_EQ(fitting("Q4_K_M", true, kQuery, 40, "Q4_K"), "F16");
+  EXPECT_EQ(fitting("Q4_K_M", false, kQuery, 384, "Q4_K"), "Q5_0");
+  EXPECT_EQ(fitting("Q4_K_M", false, kTokens, 384, "Q8_0"), "Q8_0");
+}
+
 }  // namespace
 }  // namespace kvant::quantize

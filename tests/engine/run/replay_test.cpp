@@ -40,7 +40,9 @@ std::vector<TokenId> WindowTokens(const Model& model) {
 
 LogitTable SessionRows(const std::shared_ptr<const Model>& model) {
   SessionOptions options;
-  options.kv_cache = false;
+  // Attention inside a text has the bits of attention over a cache of floats.
+  options.k_type = KvType::kF32;
+  options.v_type = KvType::kF32;
   options.threads = 2;
   options.context = kWindowRows;
   const auto session = Session::Create(model, options);
