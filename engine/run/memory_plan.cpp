@@ -20,6 +20,7 @@
 #include "engine/kv/policies/sections.h"
 #include "engine/kv/policies/state.h"
 #include "engine/model/offload_layers.h"
+#include "engine/run/predictor.h"
 #include "formats/gguf.h"
 
 namespace kvant {
@@ -296,6 +297,11 @@ Result<MemoryPlan> PlanMemory(const Model& model, const SessionOptions& wanted) 
                      model.plan().ScratchBytes(limits) * static_cast<uint64_t>(options.threads);
   plan.activations += static_cast<uint64_t>(options.sequences * options.state_log) *
                       static_cast<uint64_t>(model.plan().tail_floats()) * sizeof(float);
+  if (model.predictors() > 0) {
+    plan.activations += run::Predictor::Bytes(model, options) +
+                        static_cast<uint64_t>(options.sequences * kSharedRowsMax) *
+                            static_cast<uint64_t>(model.hidden_dim()) * sizeof(float);
+  }
   if (const auto frames = model.frame_shape()) {
     plan.activations +=
         static_cast<uint64_t>(options.sequences * frames->bins * frames->frames) * sizeof(float);

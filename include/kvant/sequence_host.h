@@ -112,6 +112,12 @@ class SequenceHost {
   virtual Result<int64_t> ReusePrefix(SequenceId sequence, std::span<const TokenId> prompt) = 0;
   virtual Status Step(std::span<const StepInput> inputs, const StepOptions& options = {}) = 0;
 
+  // At most `count` tokens that may follow `next`, which may follow the tokens of a sequence, as
+  // layers of the model predict them; none where there are no such layers. Valid until the next
+  // call.
+  virtual Result<std::span<const TokenId>> Predict(SequenceId sequence, TokenId next,
+                                                   int64_t count);
+
   virtual int64_t length(SequenceId sequence) const = 0;
   virtual std::span<const float> logits(SequenceId sequence) const = 0;
 };
