@@ -4,47 +4,9 @@
 
 #include "base/result.h"
 #include "engine/graph/run_stage.h"
-#include "kvant/session_options.h"
+#include "engine/run/memory_plan.h"
 
 namespace kvant::run {
-namespace {
-
-// The most tokens of a guess, and rows of a pass.
-constexpr int64_t kGuessesMax = kSharedRowsMax - 1;
-
-// Calls visit for the plan of each layer.
-template <class Visit>
-void ForEachPlan(const Model& model, const Visit& visit) {
-  for (int64_t i = 0; i < model.predictors(); ++i) {
-    visit(model.plan(graph::kDraftPlans[static_cast<size_t>(i)]));
-  }
-}
-
-// Several layers guess in turn, each over all tokens so far, whose keys it has not stored yet.
-int64_t RowsOf(const Model& model) { return model.predictors() > 1 ? model.predictors() : 1; }
-
-}  // namespace
-
-graph::PassLimits Predictor::LimitsOf(const SessionOptions& options) {
-  return {.chunk = kGuessesMax,
-          .context = options.context,
-          .sequences = 1,
-          .shares = ThreadPool::SharesOf(options.threads),
-          .kv_cache = true};
-}
-
-uint64_t Predictor::Bytes(const Model& model, const SessionOptions& options) {
-  const graph::PassLimits limits = LimitsOf(options);
-  uint64_t arena = 0;
-  uint64_t shared = 0;
-  uint64_t scratch = 0;
-  ForEachPlan(model, [&](const graph::Plan& plan) {
-    arena = std::max<uint64_t>(arena, plan.Layout(RowsOf(model)).bytes);
-    shared = std::max<uint64_t>(shared, plan.SharedBytes(limits));
-    scratch = std::max<uint64_t>(scratch, plan.ScratchBytes(limits));
-  });
-  return arena + shared + scratch * static_cast<uint64_t>(options.threads);
-}
 
 Status Predictor::Prepare() {
   const Model& model = *core_.model;
@@ -55,22 +17,22 @@ Status Predictor::Prepare() {
                      "layers that predict further tokens need a KV cache that the CPU reads");
   }
   for (const auto& tensor : model.file().tensors()) weight_bytes_ += tensor.size_bytes;
-  pass_.limits = LimitsOf(options);
+  pass_.limits = DraftLimits(options);
   size_t arena = 0;
   size_t shared = 0;
-  ForEachPlan(model, [&](const graph::Plan& plan) {
-    heads_.push_back({&plan, plan.Layout(RowsOf(model))});
+  for (const graph::Plan* plan : DraftPlans(model)) {
+    heads_.push_back({plan, plan->Layout(DraftRows(model))});
     arena = std::max(arena, heads_.back().layout.bytes);
-    shared = std::max(shared, plan.SharedBytes(pass_.limits));
-    pass_.scratch_bytes = std::max(pass_.scratch_bytes, plan.ScratchBytes(pass_.limits));
-  });
+    shared = std::max(shared, plan->SharedBytes(pass_.limits));
+    pass_.scratch_bytes = std::max(pass_.scratch_bytes, plan->ScratchBytes(pass_.limits));
+  }
   KVANT_ASSIGN(arena_, AlignedBuffer::Allocate(arena, "guesses"));
   KVANT_ASSIGN(scratch_,
                AlignedBuffer::Allocate(pass_.scratch_bytes * static_cast<size_t>(options.threads),
                                        "scratch"));
   KVANT_ASSIGN(shared_, AlignedBuffer::Allocate(shared, "partial results"));
   arrivals_ = std::vector<std::atomic<int32_t>>(static_cast<size_t>(pass_.limits.shares));
-  view_.emplace(*core_.cache, 1, kGuessesMax);
+  view_.emplace(*core_.cache, 1, pass_.limits.chunk);
   pass_.arena = arena_.data();
   pass_.kv = &*view_;
   pass_.ropes = executor_.ropes();
@@ -87,7 +49,7 @@ Result<std::span<const TokenId>> Predictor::Guess(kv::Sequence& sequence, const 
   positions_.clear();
   logits_ = {};
   const std::span<const float> last = hidden.Of(sequence.length - 1);
-  count = std::min({count, kGuessesMax, core_.options.context - sequence.length});
+  count = std::min({count, pass_.limits.chunk, core_.options.context - sequence.length});
   if (heads_.size() > 1) count = std::min(count, std::ssize(heads_));
   const bool can = !heads_.empty() && !last.empty() && count > 0 && !sequence.replaying();
   if (!can || !core_.cache->Reserve(sequence, count).ok()) return std::span<const TokenId>();

@@ -36,9 +36,6 @@ class Predictor {
   // The logits of the last token that Guess has returned, [vocab].
   std::span<const float> logits() const { return logits_; }
 
-  // The bytes that Prepare takes for resolved options.
-  static uint64_t Bytes(const Model& model, const SessionOptions& options);
-
  private:
   // What is there for each plan.
   struct Head {
@@ -47,7 +44,6 @@ class Predictor {
   };
 
   Status RunHead(const Head& head, const kv::Sequence& sequence, int64_t first, int64_t rows);
-  static graph::PassLimits LimitsOf(const SessionOptions& options);
 
   Core& core_;
   Executor& executor_;

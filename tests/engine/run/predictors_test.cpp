@@ -12,7 +12,7 @@
 #include "kvant/draft.h"
 #include "kvant/generator.h"
 #include "kvant/memory_plan.h"
-#include "tests/engine/arch/seeded_model.h"
+#include "tests/engine/arch/predicting_model.h"
 #include "tests/engine/run/runner_kinds.h"
 
 namespace kvant::test {
@@ -20,33 +20,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr const char* kFolder = "predictors/";
 constexpr double kTolerance = 1e-4;
-
-// A model of tests/reference/seeded with the further layer of tests/reference/seeded/predictors.
-class PredictingModel {
- public:
-  explicit PredictingModel(const std::string& name) : seeded_(name) {
-    const std::string path = SourcePath("tests/reference/seeded/" + (kFolder + name));
-    const auto json = nlohmann::json::parse(std::ifstream(path + ".json"));
-    for (const auto& row : json["tensors"]) seeded_.extra[row["name"]] = SeededWeights(row);
-    expected_ = path + ".npy";
-  }
-
-  SeededModel& seeded() { return seeded_; }
-  std::shared_ptr<const Model> Open(const std::string& isa = "", bool predictors = true) {
-    return seeded_.Open({.isa = isa, .predictors = predictors});
-  }
-  std::vector<float> Expected() const {
-    auto logits = formats::NpyRead(expected_);
-    EXPECT_TRUE(logits.ok());
-    return logits.ok() ? std::move(logits->values) : std::vector<float>();
-  }
-
- private:
-  SeededModel seeded_;
-  std::string expected_;
-};
 
 SessionOptions Exact(int64_t context) {
   SessionOptions options;
@@ -69,7 +43,8 @@ std::vector<float> Copy(std::span<const float> values) { return {values.begin(),
 
 class Predictors : public testing::TestWithParam<std::string> {};
 
-INSTANTIATE_TEST_SUITE_P(Reference, Predictors, testing::ValuesIn(SeededModelNames(kFolder)),
+INSTANTIATE_TEST_SUITE_P(Reference, Predictors,
+                         testing::ValuesIn(SeededModelNames(kSeededPredictors)),
                          [](const auto& model) {
                            std::string name = model.param;
                            std::ranges::replace(name, '-', '_');
@@ -197,8 +172,7 @@ Text Write(const std::shared_ptr<const Model>& model, const SamplingOptions& sam
   if (writing.shifts) generate.shift_keep = 2;
   generate.draft_tokens = guesses;
   auto sampler = Sampler::Create(sampling, model->vocab_size());
-  const auto text =
-      Generate(*session, model->tokenizer(), *sampler, {prompt.begin(), prompt.end()}, generate);
+  const auto text = Generate(*session, model->tokenizer(), *sampler, prompt, generate, {});
   EXPECT_TRUE(text.ok()) << text.error().message;
   if (!text.ok()) return {};
   return {text->ids, text->decode_passes, text->drafted_tokens, text->accepted_tokens};
@@ -287,7 +261,7 @@ TEST(PredictorsOfFiles, HaveTheNamesOfLlamaCpp) {
     ASSERT_TRUE(path.ok()) << path.error().message;
     const auto file = formats::GgufFile::Open(*path);
     ASSERT_TRUE(file.ok());
-    const std::string arch = file->GetString("general.architecture")->value();
+    const std::string arch(file->GetString("general.architecture")->value());
     const uint32_t layers = predicting.seeded().config["num_hidden_layers"].get<uint32_t>();
     EXPECT_EQ(file->GetU32(arch + ".nextn_predict_layers")->value(), 1u);
     EXPECT_EQ(file->GetU32(arch + ".block_count")->value(), layers + 1);
