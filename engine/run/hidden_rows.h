@@ -1,8 +1,8 @@
 // The rows that a model leaves of the last tokens of a sequence, for layers that predict further
 // tokens (graph::Plan::encoded): the next pass begins with the last of them, and so does a guess.
 //
-// A rewind within the last pass leaves the row of the token that is then the last one; after
-// others, and where a sequence has its positions from elsewhere, there is none until the next pass.
+// A short rewind leaves the row of the token that is then the last one; after others, and where a
+// sequence has its positions from elsewhere, there is none until the next pass.
 // Thread-safety: none.
 #pragma once
 
@@ -22,17 +22,18 @@ class HiddenRows {
   // The row of a position; empty where it is not known.
   std::span<const float> Of(int64_t position) const {
     if (position < begin_ || position >= end_) return {};
-    return std::span(rows_).subspan(static_cast<size_t>((position - begin_) * dim_),
+    return std::span(rows_).subspan(static_cast<size_t>(position % most_ * dim_),
                                     static_cast<size_t>(dim_));
   }
 
   // A pass has left rows at the positions [begin, end); row_of(position) is where one begins.
   template <class RowOf>
   void Keep(int64_t begin, int64_t end, const RowOf& row_of) {
-    begin_ = std::max(begin, end - most_);
+    if (begin != end_) begin_ = begin;
     end_ = end;
-    for (int64_t position = begin_; position < end_; ++position) {
-      std::copy_n(row_of(position), dim_, rows_.begin() + (position - begin_) * dim_);
+    begin_ = std::max(begin_, end_ - most_);
+    for (int64_t position = std::max(begin, begin_); position < end_; ++position) {
+      std::copy_n(row_of(position), dim_, rows_.begin() + position % most_ * dim_);
     }
   }
 

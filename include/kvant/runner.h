@@ -222,7 +222,7 @@ class Runner final : public SequenceHost {
   // ---- Guesses ----
 
   // Guesses by the layers that ModelOptions::predictors has loaded, one after the other, and leaves
-  // the sequence as it is. Returns none after a rewind beyond the last step, a prune, a load or a
+  // the sequence as it is. Returns none after a rewind by more than 62 tokens, a prune, a load or a
   // reused prefix until the next step, and where memory is full. kInvalid for a token that is none.
   Result<std::span<const TokenId>> Predict(SequenceId sequence, TokenId next,
                                            int64_t count) override;
