@@ -37,7 +37,7 @@ class Predictor {
   std::span<const float> logits() const { return logits_; }
 
  private:
-  // What is there for each plan.
+  // A plan, and where its values lie.
   struct Head {
     const graph::Plan* plan;
     graph::ArenaLayout layout;

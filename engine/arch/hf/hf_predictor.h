@@ -7,7 +7,7 @@
 
 namespace kvant::arch {
 
-// What a layer that predicts further tokens has beside the tensors of a layer. Classes that call it
+// The tensors that such a layer has beside those of a layer. Classes that call it
 // mtp have names of their own for these (engine/convert/folder_tensors.h).
 inline constexpr std::array<HfTensor, 6> kHfPredictor = {{
     HfMatrix("model.layers.{}.eh_proj.weight", "blk.{}.nextn.eh_proj.weight", Extent::kDim,
