@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Trains one of the two models of characters, on one core, and writes what a torch run of it computes.
+"""Trains one of the models of characters, on one core, and writes what a torch run of it computes.
 
     shakespeare/prepare.py CORPUS DATA
-    characters.py lfm2-tiny|qwen35-tiny train DATA RUN          # resumes from RUN/state.pt if that is there
-    characters.py lfm2-tiny|qwen35-tiny reference DATA RUN OUT
+    characters.py NAME train DATA RUN          # resumes from RUN/state.pt if that is there
+    characters.py NAME reference DATA RUN OUT
+
+NAME is lfm2-tiny, qwen35-tiny, or qwen35-mtp, which has a layer that predicts further tokens (predictor.py).
 
 Batches depend on (seed, step) alone, so a run that was stopped and resumed sees the same ones. `train` writes state.pt (to resume),
 model/ (the Hugging Face folder), loss.csv and loss.svg; `reference` the logits of some positions of a held-out text, from weights
@@ -21,6 +23,7 @@ import transformers
 from torch.nn import functional
 
 import byte_tokenizer
+import predictor
 import training
 
 SEED = 1623
@@ -41,7 +44,13 @@ SHAPES = {
         SHARED, intermediate_size=256, num_hidden_layers=3, head_dim=64, rms_norm_eps=1e-6, linear_num_key_heads=2,
         linear_num_value_heads=4, linear_key_head_dim=64, linear_value_head_dim=64, linear_conv_kernel_dim=4,
         layer_types=["linear_attention"] * 2 + ["full_attention"])),
+    # Deep and narrow, so that one layer more costs little: four delta nets and attention, twice.
+    "qwen35-mtp": ("Qwen3_5", dict(
+        SHARED, hidden_size=128, intermediate_size=192, num_hidden_layers=10, num_attention_heads=2, num_key_value_heads=1, head_dim=64,
+        rms_norm_eps=1e-6, linear_num_key_heads=2, linear_num_value_heads=2, linear_key_head_dim=64, linear_value_head_dim=64,
+        linear_conv_kernel_dim=4, layer_types=(["linear_attention"] * 4 + ["full_attention"]) * 2)),
 }
+PREDICTING = ("qwen35-mtp",)
 
 
 def make_config(name, vocab_size):
@@ -68,7 +77,9 @@ def batch_at(text, step, rows):
     return torch.from_numpy(np.stack([text[s:s + WINDOW + 1] for s in starts]))
 
 
-def loss_of(model, rows):
+def loss_of(model, rows, further=None):
+    if further is not None:
+        return predictor.joined(predictor.losses(model, further, rows))
     with torch.autocast("cpu", torch.bfloat16):
         logits = model(input_ids=rows[:, :-1], use_cache=False).logits
     return functional.cross_entropy(logits.float().flatten(0, 1), rows[:, 1:].flatten())
@@ -82,14 +93,16 @@ def held_out_loss(model, text, windows):
     return sum(loss_of(model, part).item() * len(part) for part in rows.split(8)) / windows
 
 
-def save(model, tokenizer, optimizers, rows, step, run):
-    torch.save(dict(model=model.state_dict(), optimizers=[o.state_dict() for o in optimizers], rows=rows, step=step), run / "state.new")
+def save(model, further, tokenizer, optimizers, rows, step, run):
+    torch.save(dict(model=model.state_dict(), further=further and further.state_dict(), optimizers=[o.state_dict() for o in optimizers], rows=rows, step=step), run / "state.new")
     (run / "state.new").rename(run / "state.pt")
     (run / "loss.csv").write_text("step,training_loss,held_out_loss\n" + "".join(
         f"{a},{b:.4f},{'' if c is None else f'{c:.4f}'}\n" for a, b, c in rows))
     training.draw_curve(rows, run / "loss.svg", 1.0, 4.0, "byte")
     model.save_pretrained(run / "model")
     tokenizer.save_pretrained(run / "model")
+    if further is not None:
+        predictor.add_to_folder(further, run / "model")
 
 
 def train(options, tokenizer):
@@ -97,24 +110,28 @@ def train(options, tokenizer):
     options.run.mkdir(parents=True, exist_ok=True)
     texts = {part: text_of(options.data, part, tokenizer) for part in ("train", "heldout")}
     model = class_of(options.name)(make_config(options.name, len(tokenizer))).train()
-    optimizers = training.make_optimizers(model, options.matrix_rate, 0.004, 0.05, torch.bfloat16)
+    further = predictor.Predictor(model).train() if options.name in PREDICTING else None
+    trained = torch.nn.ModuleList([model] + ([] if further is None else [further]))
+    optimizers = training.make_optimizers(trained, options.matrix_rate, 0.004, 0.05, torch.bfloat16)
     print(f"{model.num_parameters()} parameters, {len(texts['train'])} bytes", flush=True)
     rows, first = [], 0
     if (options.run / "state.pt").exists():
         state = torch.load(options.run / "state.pt", weights_only=False)
         model.load_state_dict(state["model"])
+        if further is not None:
+            further.load_state_dict(state["further"])
         for optimizer, saved in zip(optimizers, state["optimizers"]):
             optimizer.load_state_dict(saved)
         rows, first = state["rows"], state["step"]
     losses, began = [], time.process_time()
     for step in range(first, options.steps):
         training.set_rates(optimizers, training.rate_factor(step, options.steps, 0.4))
-        loss = loss_of(model, batch_at(texts["train"], step, options.rows))
+        loss = loss_of(model, batch_at(texts["train"], step, options.rows), further)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(trained.parameters(), 1.0)
         for optimizer in optimizers:
             optimizer.step()
-        model.zero_grad(set_to_none=True)
+        trained.zero_grad(set_to_none=True)
         losses.append(loss.item())
         done = step + 1
         is_last = done == options.steps
@@ -125,7 +142,7 @@ def train(options, tokenizer):
                   f"{(time.process_time() - began) / len(losses):.2f} CPU s/step", flush=True)
             losses, began = [], time.process_time()
             if checked is not None:
-                save(model, tokenizer, optimizers, rows, done, options.run)
+                save(model, further, tokenizer, optimizers, rows, done, options.run)
 
 
 def reference(options, tokenizer):

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# One of the two models of characters, from prepared texts to its files.
+# One of the models of characters, from prepared texts to its files.
 #
-#   make_characters.sh lfm2-tiny|qwen35-tiny DATA WORK      DATA is what shakespeare/prepare.py wrote
+#   make_characters.sh lfm2-tiny|qwen35-tiny|qwen35-mtp DATA WORK      DATA is what shakespeare/prepare.py wrote
 #
-# Needs Python 3.11 with shakespeare/requirements.txt ($PYTHON, default python3), for qwen35-tiny transformers 5.23.0 and tokenizers
+# Needs Python 3.11 with shakespeare/requirements.txt ($PYTHON, default python3), for the others than lfm2-tiny transformers 5.23.0 and tokenizers
 # 0.23.3 in place of theirs, and a built kvant.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

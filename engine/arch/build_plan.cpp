@@ -6,6 +6,8 @@
 #include "cpu/float_gemm.h"
 #include "cpu/kernels/matmul.h"
 #include "engine/arch/embedding_head.h"
+#include "engine/arch/layer_nodes.h"
+#include "engine/arch/predictors.h"
 #include "engine/arch/sublayer_builder.h"
 #include "engine/graph/activations.h"
 #include "engine/graph/builder.h"
@@ -23,75 +25,22 @@ using graph::MatMulOperand;
 using graph::RowSpace;
 using graph::ValueId;
 
-// One value with the cosines and sines of every rope, for all layers.
-std::vector<ValueId> AddRopes(const ModelSpec& spec, graph::PlanBuilder& builder) {
-  std::vector<ValueId> cos_sin;
-  for (size_t i = 0; i < spec.ropes.size(); ++i) {
-    const int64_t n_rot = spec.ropes[i].n_rot;
-    cos_sin.push_back(builder.NewFloats(fmt::format("cos_sin.{}", i), RowSpace::kPass, n_rot));
-    builder.Add(RowSpace::kPass, graph::MakeRopeTable(i, n_rot, cos_sin.back()));
-    builder.plan().AddRope(spec.ropes[i]);
+// Adds all layers; returns the cosines and sines of each rope.
+Result<std::vector<ValueId>> AddLayers(const ModelSpec& spec, const Stack& stack, ValueId stream,
+                                       StackValues& shared, graph::PlanBuilder& builder) {
+  std::vector<ValueId> cos_sin = AddRopes(spec, builder);
+  shared.keys.resize(stack.layers.size() + stack.predictors.layers.size());
+  for (size_t i = 0; i < stack.layers.size(); ++i) {
+    KVANT_TRY(AddLayer({.spec = spec,
+                        .stack = stack,
+                        .layer = stack.layers[i],
+                        .number = i,
+                        .stream = stream,
+                        .cos_sin = cos_sin,
+                        .shared = shared},
+                       builder));
   }
   return cos_sin;
-}
-
-// Multiplies the stream by the number of a layer, if the file has it.
-Status AddOutputScale(const LayerSpec& layer, const std::string& prefix, const Stack& stack,
-                      ValueId stream, graph::PlanBuilder& builder) {
-  if (layer.output_scale.empty()) return {};
-  const std::string name = prefix + std::string(layer.output_scale);
-  KVANT_ASSIGN(const graph::WeightVector scale, builder.Scales(name + ".weight", 1));
-  if (scale.empty()) return {};
-  builder.Add(RowSpace::kPass, graph::MakeScale(name, scale.front(), stream, stack.dim));
-  return {};
-}
-
-// Norms the stream in place.
-Result<StreamNorm> AddStreamNorm(const Norm& which, const std::string& prefix, const Stack& stack,
-                                 ValueId stream, graph::PlanBuilder& builder) {
-  StreamNorm added = {.name = prefix + std::string(which.tensor)};
-  KVANT_ASSIGN(added.norm, ReadNorm(builder, which, prefix, stack.dim));
-  builder.Add(RowSpace::kPass, graph::MakeNorm(builder.kernels(), added.name, added.norm, stream,
-                                               {.floats = stream, .cols = stack.dim}));
-  added.nodes = builder.plan().nodes(graph::Stage::kBody).size();
-  return added;
-}
-
-Status AddLayers(const ModelSpec& spec, const Stack& stack, ValueId stream, StackValues& shared,
-                 graph::PlanBuilder& builder) {
-  const std::vector<ValueId> cos_sin = AddRopes(spec, builder);
-  shared.keys.resize(stack.layers.size());
-  for (size_t i = 0; i < stack.layers.size(); ++i) {
-    const std::string prefix = fmt::format("{}.{}.", stack.layer_prefix, i);
-    const Flow flow = stack.layers[i].flow;
-    ValueId entered = stream;
-    if (flow != Flow::kSequential) {
-      entered = builder.NewFloats(prefix + "in", RowSpace::kPass, stack.dim);
-      builder.Add(RowSpace::kPass,
-                  graph::MakeNorm(builder.kernels(), prefix + "in", {.kind = NormKind::kNone},
-                                  stream, {.floats = entered, .cols = stack.dim}));
-    }
-    const std::vector<Sublayer>& sublayers = stack.layers[i].sublayers;
-    for (const Sublayer& sublayer : sublayers) {
-      const bool after_others = flow == Flow::kParallelMixers && &sublayer == &sublayers.back();
-      SublayerBuilder context(builder, spec.ropes, cos_sin, sublayer,
-                              {.prefix = prefix,
-                               .dim = stack.dim,
-                               .source = after_others ? stream : entered,
-                               .stream = stream,
-                               .layer = i,
-                               .shared = &shared,
-                               .first_prefix = fmt::format("{}.0.", stack.layer_prefix)});
-      KVANT_TRY(
-          std::visit([&](const auto& block) { return block.AddNodes(context); }, sublayer.block));
-      if (sublayer.norm_of_sum.has_value()) {
-        KVANT_ASSIGN(shared.stream_norm,
-                     AddStreamNorm(*sublayer.norm_of_sum, prefix, stack, stream, builder));
-      }
-    }
-    KVANT_TRY(AddOutputScale(stack.layers[i], prefix, stack, stream, builder));
-  }
-  return {};
 }
 
 // The output matrix is the embedding where the file has none of its own.
@@ -239,7 +188,10 @@ Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
     KVANT_ASSIGN(shared.streams, stack.streams->AddBegin(stream, builder));
     shared.stream_shape = stack.streams->shape;
   }
-  KVANT_TRY(AddLayers(spec, stack, stream, shared, builder));
+  KVANT_ASSIGN(const auto cos_sin, AddLayers(spec, stack, stream, shared, builder));
+  if (!stack.predictors.layers.empty()) {
+    KVANT_TRY(AddPredictorStores(spec, *embedding, stream, cos_sin, shared, builder));
+  }
   KVANT_TRY(AddOutput(spec, stack, *embedding, stream, shared, builder));
   return builder.Finish();
 }

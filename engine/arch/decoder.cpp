@@ -33,12 +33,17 @@ Result<ModelSpec> ReadDecoder(const Metadata& metadata, NormKind norms,
   KVANT_ASSIGN(const float epsilon, metadata.Positive(EpsilonKey(norms)));
   stack.final_norm = {norms, "output_norm", epsilon};
   KVANT_ASSIGN(const int64_t layers, metadata.Count("block_count", kLayersMax));
-  // Files may end with layers that predict further tokens, which are counted and left alone.
+  // Files may end with layers that predict further tokens, which are counted among the layers.
   KVANT_ASSIGN(const int64_t predicting, metadata.CountOr("nextn_predict_layers", kLayersMax, 0));
   if (predicting >= layers) {
     return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected less than {} layers, found {}",
                      metadata.file().path(), metadata.Key("nextn_predict_layers"), layers,
                      predicting);
+  }
+  if (metadata.predicting() == PredictingLayers::kRead) {
+    stack.predictors.count = static_cast<size_t>(predicting);
+    stack.layers.resize(static_cast<size_t>(layers));
+    return model;
   }
   if (predicting > 0) {
     Log(LogLevel::kWarning,

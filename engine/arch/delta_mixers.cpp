@@ -9,8 +9,10 @@ namespace kvant::arch {
 
 Result<std::vector<Block>> ReadDeltaMixers(const Metadata& metadata, const Stack& stack,
                                            ValueHeads order, std::vector<RopeSpec>& ropes) {
-  KVANT_ASSIGN(const std::vector<bool> chosen,
-               ReadAttentionInterval(metadata, stack.layers.size()));
+  const size_t predicting = stack.predictors.count;
+  const size_t layers = stack.layers.size();
+  KVANT_ASSIGN(std::vector<bool> chosen, ReadAttentionInterval(metadata, layers - predicting));
+  chosen.resize(layers, true);  // layers that predict further tokens have attention
   KVANT_ASSIGN(auto attentions, ReadSomeAttentions(metadata, stack, chosen));
   for (auto& attention : attentions) {
     if (!attention.has_value()) continue;

@@ -18,7 +18,8 @@ Result<std::vector<Block>> ReadKdaMixers(const Metadata& metadata, const Stack& 
   KVANT_ASSIGN(auto attentions, ReadLatentAttentions(metadata, stack, traits.rope, ropes));
   std::vector<Block> mixers;
   for (size_t i = 0; i < layers; ++i) {
-    if (kv_heads[i] > 0) {
+    const bool predicts = i + stack.predictors.count >= layers;
+    if (kv_heads[i] > 0 || predicts) {
       attentions[i].gated = traits.gated;
       mixers.emplace_back(attentions[i]);
       continue;

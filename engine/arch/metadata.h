@@ -19,12 +19,18 @@
 
 namespace kvant::arch {
 
+// Layers at the end of a file that predict further tokens (nextn_predict_layers).
+enum class PredictingLayers : uint8_t { kLeftOut, kRead };
+
 class Metadata {
  public:
-  Metadata(const formats::GgufFile& file, std::string_view arch) : file_(file), arch_(arch) {}
+  Metadata(const formats::GgufFile& file, std::string_view arch,
+           PredictingLayers predicting = PredictingLayers::kLeftOut)
+      : file_(file), arch_(arch), predicting_(predicting) {}
 
   const formats::GgufFile& file() const { return file_; }
   const std::string& arch() const { return arch_; }
+  PredictingLayers predicting() const { return predicting_; }
   std::string Key(std::string_view name) const;
   // The names that were asked for so far, found or not.
   const std::set<std::string, std::less<>>& asked() const { return asked_; }
@@ -74,6 +80,7 @@ class Metadata {
 
   const formats::GgufFile& file_;
   std::string arch_;
+  PredictingLayers predicting_;
   mutable std::set<std::string, std::less<>> asked_;
   mutable std::set<std::string, std::less<>> asked_whole_;
 };

@@ -28,6 +28,27 @@ void LogOtherParts(const formats::GgufFile& file) {
                   Counted(count, "tensor"), first->name));
 }
 
+// Takes the layers that predict further tokens off the stack.
+Status TakePredictors(const formats::GgufFile& file, ModelSpec& spec) {
+  const bool decodes = spec.stacks.size() == 1 && !spec.encoder.has_value();
+  const size_t count = decodes ? spec.stacks.front().predictors.count : 0;
+  if (count == 0) {
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: the file has no layers that predict further tokens", file.path());
+  }
+  Stack& stack = spec.stacks.front();
+  if (stack.streams.has_value() || stack.layer_inputs.has_value()) {
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: layers that predict further tokens are not supported for this "
+                     "architecture",
+                     file.path());
+  }
+  const auto first = stack.layers.end() - static_cast<std::ptrdiff_t>(count);
+  stack.predictors.layers.assign(first, stack.layers.end());
+  stack.layers.erase(first, stack.layers.end());
+  return {};
+}
+
 }  // namespace
 
 const Stack& FirstStack(const ModelSpec& spec) {
@@ -35,8 +56,8 @@ const Stack& FirstStack(const ModelSpec& spec) {
   return spec.encoder.has_value() ? spec.encoder->stack : spec.stacks.front();
 }
 
-Result<ModelSpec> ReadSpec(const formats::GgufFile& file,
-                           std::span<const std::string> ignored_keys) {
+Result<ModelSpec> ReadSpec(const formats::GgufFile& file, std::span<const std::string> ignored_keys,
+                           PredictingLayers predicting) {
   KVANT_ASSIGN(const auto name, file.GetString("general.architecture"));
   if (!name.has_value()) {
     return MakeError(ErrorCode::kCorrupt, "{}: key general.architecture is missing", file.path());
@@ -51,8 +72,9 @@ Result<ModelSpec> ReadSpec(const formats::GgufFile& file,
     return MakeError(ErrorCode::kNotSupported, "{}: unknown architecture \"{}\" (known: {})",
                      file.path(), *name, known);
   }
-  const Metadata metadata(file, *name);
+  const Metadata metadata(file, *name, predicting);
   KVANT_ASSIGN(ModelSpec spec, found->read(metadata));
+  if (predicting == PredictingLayers::kRead) KVANT_TRY(TakePredictors(file, spec));
   KVANT_TRY(ReadEmbedding(metadata, spec));
   KVANT_TRY(CheckUnreadKeys(metadata, spec, ignored_keys));
   spec.family = found->name;

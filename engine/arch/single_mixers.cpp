@@ -18,6 +18,24 @@ constexpr ExpertTraits kExperts = {.gating = graph::Gating::kSigmoid,
                                    .activation = kActivation,
                                    .kind = ExpertKind::kPlain};
 
+// A layer that predicts further tokens has an attention and then experts, and a layer norm behind.
+Status AddPredictor(const Metadata& metadata, const std::optional<Attention>& attention,
+                    const std::optional<Experts>& experts, Stack& stack, size_t layer) {
+  if (!attention.has_value() || !experts.has_value()) {
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: layer {}: expected kv heads and experts, since it predicts further "
+                     "tokens",
+                     metadata.file().path(), layer);
+  }
+  const float epsilon = stack.final_norm.epsilon;
+  stack.layers[layer].sublayers = {
+      {Norm{NormKind::kRms, "attn_norm", epsilon}, *attention},
+      {Norm{NormKind::kRms, "post_attention_norm", epsilon}, *experts}};
+  KVANT_ASSIGN(const float of_head, metadata.PositiveOr("attention.layer_norm_epsilon", epsilon));
+  stack.predictors.head_norm = Norm{NormKind::kLayer, "", of_head};
+  return {};
+}
+
 }  // namespace
 
 Result<ModelSpec> ReadSingleMixers(const Metadata& metadata, MayHaveExperts may_have_experts) {
@@ -36,6 +54,10 @@ Result<ModelSpec> ReadSingleMixers(const Metadata& metadata, MayHaveExperts may_
   const bool any_experts = std::ranges::any_of(
       experts, [](const std::optional<Experts>& layer) { return layer.has_value(); });
   for (size_t i = 0; i < layers; ++i) {
+    if (i + stack.predictors.count >= layers) {
+      KVANT_TRY(AddPredictor(metadata, attentions[i], experts[i], stack, i));
+      continue;
+    }
     const std::string prefix = fmt::format("{}.{}.", stack.layer_prefix, i);
     const bool lacks_ffn = metadata.file().FindTensor(prefix + "ffn_up.weight") == nullptr;
     if (any_experts && !experts[i].has_value() && widths[i] > 0 && lacks_ffn) {

@@ -25,6 +25,7 @@
 
 #include "base/result.h"
 #include "cpu/kernels/activation.h"
+#include "engine/arch/metadata.h"
 #include "engine/arch/norm.h"
 #include "engine/arch/sublayers/attention.h"
 #include "engine/arch/sublayers/channel_mix.h"
@@ -104,6 +105,21 @@ struct Output {
   float cap = 0;                       // logit = cap * tanh(logit / cap); 0 = no cap
 };
 
+// Layers behind a stack's last that guess the tokens after the next one (multi-token prediction,
+// DeepSeek-V3, arXiv 2412.19437). The first of them has the row
+//   eh_proj . [enorm(embedding[token]), hnorm(h of the position before)]
+// at each position, where h are the stack's rows; what the layer makes of it, normed, gives the
+// logits of the token after `token`. Guessing on, h are the rows of the layer before, or its own.
+// Tensors of layer 3: blk.3.nextn.{eh_proj, enorm, hnorm}, and, where they are not the model's,
+// nextn.{embed_tokens, shared_head_norm, shared_head_head}.
+struct Predictors {
+  size_t count = 0;  // while a family reads: so many of Stack::layers, the last ones
+  std::vector<LayerSpec> layers = {};
+  bool reads_normed = true;  // h are rows behind the last norm, or else before it
+  // Kind and epsilon of the norm of their results; nothing: those of the stack's final norm.
+  std::optional<Norm> head_norm = {};
+};
+
 // Layers that one stream of rows goes through.
 struct Stack {
   std::string_view layer_prefix = "blk";  // tensors of layer 3 are named "blk.3. ..."
@@ -114,6 +130,7 @@ struct Stack {
   std::vector<LayerSpec> layers;
   Norm final_norm;
   Output output;
+  Predictors predictors = {};
 };
 
 // Reads a source, all positions of which see each other, before the decoder writes.
@@ -162,8 +179,9 @@ const Stack& FirstStack(const ModelSpec& spec);
 // Reads and checks the metadata of a file. kNotSupported for an unknown architecture, with the list
 // of known ones, and for features that its family lacks, keys that nobody reads included
 // (engine/arch/keys/check_keys.h) unless they are among `ignored_keys`; kCorrupt for missing or
-// contradicting keys.
+// contradicting keys. Where predicting layers are to be read, a file without any is kNotSupported.
 Result<ModelSpec> ReadSpec(const formats::GgufFile& file,
-                           std::span<const std::string> ignored_keys = {});
+                           std::span<const std::string> ignored_keys = {},
+                           PredictingLayers predicting = PredictingLayers::kLeftOut);
 
 }  // namespace kvant::arch

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -70,6 +71,8 @@ class SublayerBuilder {
     StackValues* shared = nullptr;
     cpu::Store store = cpu::Store::kAdd;  // kSet: the stream begins with what the block gives
     std::string first_prefix = {};        // of the first layer's tensors
+    std::optional<int> cache_id = {};     // of a cache layer that the plan has already
+    bool stores_only = false;             // an attention ends when it has stored keys and values
   };
 
   // `cos_sin` holds a value for each of the ropes.
@@ -88,6 +91,11 @@ class SublayerBuilder {
   size_t layer() const { return place_.layer; }
   graph::ValueId source() const { return place_.source; }
   StackValues& shared() const { return *place_.shared; }
+  bool stores_only() const { return place_.stores_only; }
+  // The cache id of an attention's cache layer, which is added to the plan unless it is there.
+  int CacheIdOf(const graph::CacheLayer& layer) {
+    return place_.cache_id.has_value() ? *place_.cache_id : plan_.plan().AddCacheLayer(layer);
+  }
   std::string Name(std::string_view name) const { return place_.prefix + std::string(name); }
   // The name that a tensor of this layer has in the stack's first layer.
   std::string FirstLayerName(std::string_view name) const {

@@ -245,7 +245,11 @@ class BatchState {
   void Prepare(Entry& entry) {
     const kvant_request& calls = entry.order->callbacks;
     GenerateOptions options = entry.order->options;
-    if (options.draft_tokens > 0) options.draft = std::make_shared<NgramDraft>();
+    if (options.draft_tokens > 0 && runner_->runner->model().predictors() > 0) {
+      options.draft = std::make_shared<MeasuredDraft>(std::make_shared<PredictedDraft>());
+    } else if (options.draft_tokens > 0) {
+      options.draft = std::make_shared<NgramDraft>();
+    }
     const int64_t request = entry.request;
     const int32_t sample = entry.sample;
     bool& ended = entry.ended;

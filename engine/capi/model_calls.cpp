@@ -25,6 +25,7 @@ constexpr kvant_model_options kModelDefaults = {
     .progress = nullptr,
     .progress_user = nullptr,
     .ignore_keys = nullptr,
+    .predictors = 0,
 };
 
 // The names between commas.
@@ -136,6 +137,7 @@ kvant_status kvant_model_open(const char* path, const kvant_model_options* optio
     ModelOptions wanted;
     wanted.access = given.read_file != 0 ? FileAccess::kRead : FileAccess::kMap;
     wanted.lock_memory = given.lock_memory != 0;
+    wanted.predictors = given.predictors != 0;
     if (given.progress != nullptr) {
       wanted.progress = [&given](uint64_t done, uint64_t total) {
         return given.progress(given.progress_user, static_cast<int64_t>(done),

@@ -10,6 +10,7 @@
 #include "engine/arch/hf/hf_family.h"
 #include "engine/convert/authorship.h"
 #include "engine/convert/ctranslate2/folder.h"
+#include "engine/convert/folder_tensors.h"
 #include "engine/convert/layer_numbers.h"
 #include "engine/convert/quantization.h"
 #include "engine/convert/search_settings.h"
@@ -205,7 +206,7 @@ Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::strin
   KVANT_ASSIGN(const HfFamily* family, FindHfFamily(config.model));
   KVANT_ASSIGN(const Quantization quantization,
                ReadQuantization(config.folder, config.model, *family));
-  KVANT_ASSIGN(const HfShape shape, ReadHfShape(*family, config.model));
+  KVANT_ASSIGN(HfShape shape, ReadHfShape(*family, config.model));
   KVANT_ASSIGN(const auto weights,
                other ? other->Tensors() : formats::SafetensorsModel::OpenFolder(config.folder));
   // Weights without adapters are used where they lie.
@@ -215,6 +216,7 @@ Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::strin
     if (config.modules) config.modules->NameDefault(options.task);
   }
   const formats::SafetensorsModel& model = of_task ? of_task->model() : weights;
+  shape.kept_predictors = FolderTensors::CountPredictors(*family, model, shape.layers);
   config.makes_vectors = family->is_encoder || shape.labels > 0 || config.modules.has_value();
   const OutputType* type =
       options.type.empty() ? NaturalOutputType(model, quantization) : wanted_type;

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <ranges>
 #include <span>
+#include <utility>
 
 #include "base/log.h"
 #include "base/result.h"
@@ -48,10 +50,25 @@ std::string ShapeText(std::span<const int64_t> shape) {
   return text + "]";
 }
 
+// The name in a network "mtp" of a tensor of its layer `number`, by the end of the name that it has
+// in a layer behind the others.
+std::string MtpName(int64_t number, std::string_view end) {
+  constexpr std::pair<std::string_view, std::string_view> kOwnNames[] = {
+      {"eh_proj.weight", "mtp.fc.weight"},
+      {"enorm.weight", "mtp.pre_fc_norm_embedding.weight"},
+      {"hnorm.weight", "mtp.pre_fc_norm_hidden.weight"},
+      {"shared_head.norm.weight", "mtp.norm.weight"}};
+  for (const auto& [name, own] : kOwnNames) {
+    if (end == name) return std::string(own);
+  }
+  return fmt::format("mtp.layers.{}.{}", number, end);
+}
+
 // Whether a tensor belongs to a layer behind the others, or to a network of its own for it.
 bool PredictsFurtherTokens(const HfShape& shape, std::string_view name) {
   if (name.starts_with("mtp.") || name.starts_with("model.mtp.")) return true;
-  for (int64_t i = 0; i < shape.prediction_layers; ++i) {
+  const int64_t count = std::max(shape.prediction_layers, shape.kept_predictors);
+  for (int64_t i = 0; i < count; ++i) {
     if (name.starts_with(fmt::format("model.layers.{}.", shape.layers + i))) return true;
   }
   return false;
@@ -129,7 +146,8 @@ const HfTensor* FolderTensors::Row(std::string_view gguf_name) const {
 }
 
 const SafetensorsTensor* FolderTensors::Find(std::string_view hf_name) const {
-  const SafetensorsTensor* found = FindAsItIs(hf_name);
+  const SafetensorsTensor* found = FindPredictor(hf_name);
+  if (found == nullptr) found = FindAsItIs(hf_name);
   if (found == nullptr && !family_.outer_prefix.empty()) {
     found = FindAsItIs(fmt::format("{}{}", family_.outer_prefix, hf_name));
   }
@@ -140,6 +158,33 @@ const SafetensorsTensor* FolderTensors::Find(std::string_view hf_name) const {
   found = model_.Find(hf_name);
   if (found != nullptr || family_.other_prefix.empty()) return found;
   return model_.Find(fmt::format("{}{}", family_.other_prefix, hf_name));
+}
+
+int64_t FolderTensors::CountPredictors(const HfFamily& family, const SafetensorsModel& model,
+                                       int64_t layers) {
+  if (!family.keeps_predictors) return 0;
+  const auto has = [&](const std::string& name) { return model.Find(name) != nullptr; };
+  int64_t count = 0;
+  while (has(fmt::format("{}layers.{}.eh_proj.weight", kInnerModel, layers + count))) ++count;
+  // A network of its own may share one matrix among several layers, which has no place.
+  const bool is_one = has(MtpName(0, "eh_proj.weight")) &&
+                      has(MtpName(0, "input_layernorm.weight")) &&
+                      !has(MtpName(1, "input_layernorm.weight"));
+  return count == 0 && is_one ? 1 : count;
+}
+
+// A tensor of "mtp", by the name that it would have in a layer behind the others.
+const SafetensorsTensor* FolderTensors::FindPredictor(std::string_view hf_name) const {
+  constexpr std::string_view kLayers = "layers.";
+  if (predictors_from_ < 0 || !hf_name.starts_with(kInnerModel)) return nullptr;
+  hf_name.remove_prefix(kInnerModel.size());
+  if (!hf_name.starts_with(kLayers)) return nullptr;
+  hf_name.remove_prefix(kLayers.size());
+  int64_t layer = 0;
+  const auto [end, error] = std::from_chars(hf_name.begin(), hf_name.end(), layer);
+  if (error != std::errc() || layer < predictors_from_) return nullptr;
+  hf_name.remove_prefix(static_cast<size_t>(end - hf_name.begin()) + 1);
+  return FindAsItIs(MtpName(layer - predictors_from_, hf_name));
 }
 
 // A tensor under the full name. Folders of 2018 and 2019 call the weights and biases of BERT's

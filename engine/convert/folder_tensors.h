@@ -44,6 +44,12 @@ class FolderTensors {
   // folder has none.
   const formats::SafetensorsTensor* Find(std::string_view hf_name) const;
 
+  // How many layers behind the `layers` of a model predict further tokens and are kept.
+  static int64_t CountPredictors(const arch::HfFamily& family,
+                                 const formats::SafetensorsModel& model, int64_t layers);
+  // From then on Find finds tensors of layers from number `layers` on also as those of "mtp".
+  void TakePredictorsFrom(int64_t layers) { predictors_from_ = layers; }
+
   // The family's row of a tensor, or null.
   const arch::HfTensor* Row(std::string_view gguf_name) const;
 
@@ -66,12 +72,14 @@ class FolderTensors {
 
   const formats::SafetensorsTensor* FindInTextModel(std::string_view hf_name) const;
   const formats::SafetensorsTensor* FindAsItIs(std::string_view hf_name) const;
+  const formats::SafetensorsTensor* FindPredictor(std::string_view hf_name) const;
   Status FindTying(const formats::JsonObject& config);
   Status FindEmbedding(const arch::HfTensor& embedding);
 
   const arch::HfFamily& family_;
   const formats::SafetensorsModel& model_;
   std::string class_;
+  int64_t predictors_from_ = -1;  // the number of the first such layer; -1: none is kept
   bool tied_ = false;
   bool of_more_than_text_ = false;
   bool quantized_ = false;      // weights have scales

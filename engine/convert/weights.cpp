@@ -7,6 +7,7 @@
 #include "base/counted.h"
 #include "base/log.h"
 #include "base/result.h"
+#include "engine/arch/hf/hf_predictor.h"
 #include "engine/convert/folder_tensors.h"
 #include "engine/convert/weight_shapes.h"
 #include "formats/quoted.h"
@@ -114,6 +115,7 @@ class Planner {
       if (!HasNumberMark(row.gguf_name)) KVANT_TRY(Add(row, 0));
     }
     KVANT_TRY(AddLayers(all_layers_, StackOf::kOthers));
+    KVANT_TRY(AddPredictors());
     KVANT_TRY(AddLayers(arch::ShapeOfDecoder(all_layers_), StackOf::kDecoder));
     shape_ = all_layers_;
     KVANT_TRY(folder_.CheckAllUsed(shape_));
@@ -131,6 +133,22 @@ class Planner {
         const bool of_decoder = row.gguf_name.starts_with(arch::kHfDecoderPrefix);
         if (of_decoder != (which == StackOf::kDecoder)) continue;
         if (HasNumberMark(row.gguf_name)) KVANT_TRY(Add(row, layer));
+      }
+    }
+    return {};
+  }
+
+  // The layers that predict further tokens, each with its own tensors behind those of a layer.
+  Status AddPredictors() {
+    shape_ = arch::ShapeWithPredictors(all_layers_);
+    const HfTensor* final_norm = folder_.Row("output_norm.weight");
+    for (int64_t layer = all_layers_.layers; layer < shape_.layers; ++layer) {
+      for (const HfTensor& row : family_.tensors) {
+        if (HasNumberMark(row.gguf_name)) KVANT_TRY(Add(row, layer));
+      }
+      for (HfTensor row : arch::kHfPredictor) {
+        if (row.columns == Extent::kNone) row.values = final_norm->values;
+        KVANT_TRY(Add(row, layer));
       }
     }
     return {};
@@ -353,6 +371,7 @@ Result<std::vector<OutputTensor>> PlanWeights(const HfFamily& family, const Json
                                               const OutputType& type,
                                               std::vector<ComputedTensor> computed) {
   KVANT_ASSIGN(FolderTensors folder, FolderTensors::Create(family, model, config, quantization));
+  if (shape.kept_predictors > 0) folder.TakePredictorsFrom(shape.layers);
   return Planner(family, shape, config, model, quantization, std::move(folder), type)
       .Plan(std::move(computed));
 }

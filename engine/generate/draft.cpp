@@ -24,6 +24,22 @@ size_t LastOccurrence(std::span<const TokenId> text, size_t n) {
 
 }  // namespace
 
+Result<std::span<const TokenId>> Draft::ProposeIn(SequenceHost& /*host*/, SequenceId /*sequence*/,
+                                                  std::span<const TokenId> text, int64_t count) {
+  return Propose(text, count);
+}
+
+Result<std::span<const TokenId>> PredictedDraft::Propose(std::span<const TokenId> /*text*/,
+                                                         int64_t /*count*/) {
+  return std::span<const TokenId>();
+}
+
+Result<std::span<const TokenId>> PredictedDraft::ProposeIn(SequenceHost& host, SequenceId sequence,
+                                                           std::span<const TokenId> text,
+                                                           int64_t count) {
+  return host.Predict(sequence, text.back(), count);
+}
+
 Result<std::span<const TokenId>> NgramDraft::Propose(std::span<const TokenId> text, int64_t count) {
   proposal_.clear();
   for (size_t n = kNgramMax; n >= kNgramMin && proposal_.empty(); --n) {

@@ -67,14 +67,25 @@ bool MeasuredDraft::Guesses() {
 
 Result<std::span<const TokenId>> MeasuredDraft::Propose(std::span<const TokenId> text,
                                                         int64_t count) {
+  return Measure(text.size(), [&] { return draft_->Propose(text, count); });
+}
+
+Result<std::span<const TokenId>> MeasuredDraft::ProposeIn(SequenceHost& host, SequenceId sequence,
+                                                          std::span<const TokenId> text,
+                                                          int64_t count) {
+  return Measure(text.size(), [&] { return draft_->ProposeIn(host, sequence, text, count); });
+}
+
+// Has the other draft asked for a text of `length` tokens, unless guesses lose time.
+Result<std::span<const TokenId>> MeasuredDraft::Measure(size_t length, const Ask& ask) {
   const double now = clock_();
-  TakeLast(text.size(), now);
+  TakeLast(length, now);
   std::span<const TokenId> proposal;
   if (Guesses()) {
-    KVANT_ASSIGN(proposal, draft_->Propose(text, count));
+    KVANT_ASSIGN(proposal, ask());
   }
   began_ = now;
-  length_ = text.size();
+  length_ = length;
   has_guesses_ = !proposal.empty();
   return proposal;
 }

@@ -19,6 +19,11 @@ Result<SequenceId> SequenceHost::NewSequenceOfFrames(std::span<const float> /*fr
   return MakeError(ErrorCode::kInvalid, "frames: there is no encoder");
 }
 
+Result<std::span<const TokenId>> SequenceHost::Predict(SequenceId /*sequence*/, TokenId /*next*/,
+                                                       int64_t /*count*/) {
+  return std::span<const TokenId>();
+}
+
 Status SequenceHost::SetAdapters(SequenceId /*sequence*/, std::span<const AdapterUse> uses) {
   if (uses.empty()) return {};
   return MakeError(ErrorCode::kNotSupported, "adapters: there are none");

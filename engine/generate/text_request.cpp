@@ -176,12 +176,13 @@ Status TextRequest::Guess(SequenceHost& host, Guesses which) {
   if (guess_is_forced_ || options().draft == nullptr) return {};
   count = std::min(count, options().draft_tokens);
   if (count <= 0) return {};
-  KVANT_ASSIGN(const auto proposal, options().draft->Propose(all_, count));
+  KVANT_ASSIGN(const auto proposal, options().draft->ProposeIn(host, sequence_, all_, count));
   // A token that followed in the prompt may be a row, which is never chosen.
   const auto vocab = static_cast<TokenId>(setup_.sampler->vocab_size());
   const auto end = std::ranges::find_if(proposal, [vocab](TokenId id) { return id >= vocab; });
   guess_.insert(guess_.end(), proposal.begin(), end);
   out_.drafted_tokens += end - proposal.begin();
+  if (end != proposal.begin()) ++out_.drafts;
   return {};
 }
 

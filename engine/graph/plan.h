@@ -172,6 +172,9 @@ struct PassContext {
   // merges them. Zero between nodes.
   std::span<std::atomic<int32_t>> arrivals;  // [limits.shares]
   std::span<const TailRows> tails;           // of the pass's parts; empty: there are no logs
+  // By part: rows of positions before, for layers that predict further tokens. One row, of the
+  // position before the part's first, or in their own plans one for each row; empty: none is known.
+  std::span<const std::span<const float>> hidden;
   // The adapters of each row of the pass, [rows]; empty: no row uses any.
   std::span<const std::span<const AdapterUse>> adapters;
   PassLimits limits;
@@ -333,6 +336,9 @@ inline constexpr std::string_view kDecodePlan = "decode";
 inline constexpr std::string_view kEncodePlan = "encode";
 // The name of the plan that makes rows and vectors of texts.
 inline constexpr std::string_view kEmbedPlan = "embed";
+// The names of the plans that guess tokens behind the next one: of each layer that does so.
+inline constexpr std::array<std::string_view, 4> kDraftPlans = {"draft", "draft.1", "draft.2",
+                                                                "draft.3"};
 
 class Plan {
  public:
@@ -377,7 +383,8 @@ class Plan {
   std::span<const Value> values() const { return values_; }
   const NodeList& nodes(Stage stage) const { return stages_[static_cast<size_t>(stage)]; }
   ValueId logits() const { return logits_; }
-  // For kEncodePlan and kEmbedPlan: the rows behind the last norm, as floats.
+  // For kEncodePlan and kEmbedPlan: the rows behind the last norm, as floats. For other plans, if
+  // there are layers that predict further tokens: the rows that these read.
   ValueId encoded() const { return encoded_; }
   std::span<const CacheLayer> cache_layers() const { return cache_layers_; }
   std::span<const RopeSpec> ropes() const { return ropes_; }

@@ -16,6 +16,7 @@
 #include "engine/arch/build_plan.h"
 #include "engine/arch/embedding_head.h"
 #include "engine/arch/family.h"
+#include "engine/arch/predictors.h"
 #include "engine/graph/matmul/low_rank.h"
 #include "engine/graph/plan.h"
 #include "formats/gguf.h"
@@ -66,7 +67,9 @@ Result<std::shared_ptr<const Model>> Model::Create(GgufFile&& file, const ModelO
   } else {
     KVANT_ASSIGN(model->float_gemm_, cpu::ChooseFloatGemm(options.float_gemm));
   }
-  KVANT_ASSIGN(auto spec, arch::ReadSpec(*model->file_, options.ignored_keys));
+  KVANT_ASSIGN(auto spec, arch::ReadSpec(*model->file_, options.ignored_keys,
+                                         options.predictors ? arch::PredictingLayers::kRead
+                                                            : arch::PredictingLayers::kLeftOut));
   model->spec_ = std::make_unique<arch::ModelSpec>(std::move(spec));
   KVANT_ASSIGN(model->tokenizer_, Tokenizer::Create(*model->file_, options.tokenizer));
   if (model->has_encoder()) {
@@ -102,6 +105,11 @@ Status Model::MakePlans(graph::MatMulObserver* observer) {
                  arch::BuildEmbedPlan(*file_, *kernels_, *float_gemm_, *spec_, pooling, observer));
     plans_.push_back(std::move(embed));
   }
+  for (int64_t i = 0; i < predictors(); ++i) {
+    KVANT_ASSIGN(auto draft, arch::BuildDraftPlan(*file_, *kernels_, *float_gemm_, *spec_,
+                                                  *plans_.front(), static_cast<size_t>(i)));
+    plans_.push_back(std::move(draft));
+  }
   if (!has_encoder()) return {};
   KVANT_ASSIGN(auto encode, arch::BuildEncodePlan(*file_, *kernels_, *float_gemm_, *spec_,
                                                   *plans_.front(), observer));
@@ -130,6 +138,12 @@ Status Model::CheckVocabulary() const {
   }
   return {};
 }
+
+int64_t Model::predictors() const {
+  return spec_->stacks.empty() ? 0 : std::ssize(spec_->stacks.front().predictors.layers);
+}
+
+int64_t Model::hidden_dim() const { return has_decoder() ? spec_->stacks.front().dim : 0; }
 
 int Model::adapters() const { return adapters_ == nullptr ? 0 : adapters_->count(); }
 

@@ -5,6 +5,7 @@
 
 #include "engine/run/core.h"
 #include "engine/run/executor.h"
+#include "engine/run/predictor.h"
 #include "engine/run/sequences.h"
 #include "engine/run/sources.h"
 #include "engine/run/stepper.h"
@@ -21,6 +22,7 @@ struct Engine {
   std::unique_ptr<Sequences> sequences;
   std::unique_ptr<Executor> executor;
   std::unique_ptr<Stepper> stepper;
+  std::unique_ptr<Predictor> predictor;
 };
 
 }  // namespace kvant::run

@@ -7,15 +7,6 @@
 #include "engine/run/memory_places.h"
 
 namespace kvant::run {
-namespace {
-
-// Below this product of weight bytes and rows one thread runs a pass alone, in well under a
-// millisecond. A team would save some hundred microseconds on an idle machine, and lose far more on
-// a busy one, where every barrier waits for a thread that is not running. Where the caller asked
-// for a number of threads, all of them run every pass.
-constexpr uint64_t kAloneWork = uint64_t{4} << 20;
-
-}  // namespace
 
 // ---- Memory -------------------------------------------------------------------------------------
 
@@ -47,6 +38,7 @@ Status Executor::Prepare() {
   positions_.reserve(static_cast<size_t>(options.chunk));
   rows_.reserve(static_cast<size_t>(parts_max));
   tails_.reserve(static_cast<size_t>(parts_max));
+  hidden_.reserve(static_cast<size_t>(parts_max));
   const bool adapts = core_.model->adapters() > 0;
   if (adapts) adapters_.reserve(static_cast<size_t>(options.chunk));
   head_.reserve(static_cast<size_t>(graph::kHeadRows));
@@ -93,6 +85,7 @@ Status Executor::RunPass(std::span<PassPart> parts, const std::atomic<bool>* can
   if (status.ok()) {
     ++core_.counters.passes;
     core_.counters.tokens_processed += tokens_.size();
+    KeepHidden(parts);
   }
   for (PassPart& part : parts) {
     if (!part.status.ok()) continue;
@@ -135,6 +128,7 @@ void Executor::Fill(std::span<const PassPart> parts) {
   positions_.clear();
   rows_.clear();
   tails_.clear();
+  hidden_.clear();
   adapters_.clear();
   const bool adapts =
       std::ranges::any_of(parts, [](const PassPart& part) { return !part.adapters.empty(); });
@@ -151,6 +145,10 @@ void Executor::Fill(std::span<const PassPart> parts) {
     for (int64_t i = 0; i < rows; ++i) positions_.push_back(position + i);
     rows_.push_back({part.kv, first_row, rows});
     if (adapts) adapters_.resize(tokens_.size(), part.adapters);
+    if (core_.model->predictors() > 0) {
+      hidden_.push_back(part.hidden != nullptr ? part.hidden->Of(part.kv->length - 1)
+                                               : std::span<const float>());
+    }
     if (core_.options.state_log > 0) {
       tails_.push_back(part.tail != nullptr ? part.tail->rows() : graph::TailRows());
     }
@@ -163,8 +161,24 @@ void Executor::Fill(std::span<const PassPart> parts) {
   pass_.tokens = tokens_;
   pass_.positions = positions_;
   pass_.tails = tails_;
+  pass_.hidden = hidden_;
   pass_.adapters = adapters_;
   pass_.rows.Set(graph::RowSpace::kPass, std::ssize(tokens_));
+}
+
+void Executor::KeepHidden(std::span<const PassPart> parts) {
+  const graph::ValueId hidden = core_.model->plan().encoded();
+  if (hidden == graph::kNoValue) return;
+  size_t with_room = 0;
+  for (const PassPart& part : parts) {
+    if (!part.status.ok()) continue;
+    const int64_t first_row = rows_[with_room++].first_row;
+    if (part.hidden == nullptr) continue;
+    const int64_t begin = part.kv->length;
+    part.hidden->Keep(begin, begin + std::ssize(part.tokens), [&](int64_t position) {
+      return pass_.FloatRow(hidden, first_row + position - begin);
+    });
+  }
 }
 
 Status Executor::EncodeAgain(const PassPart& part, const std::atomic<bool>* cancel) {

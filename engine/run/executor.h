@@ -20,10 +20,17 @@
 #include "engine/graph/plan.h"
 #include "engine/kv/pass_view.h"
 #include "engine/run/core.h"
+#include "engine/run/hidden_rows.h"
 #include "engine/run/source_encoder.h"
 #include "engine/run/tail_log.h"
 
 namespace kvant::run {
+
+// Below this product of weight bytes and rows one thread runs a pass alone, in well under a
+// millisecond. A team would save some hundred microseconds on an idle machine, and lose far more on
+// a busy one, where every barrier waits for a thread that is not running. Where the caller asked
+// for a number of threads, all of them run every pass.
+inline constexpr uint64_t kAloneWork = uint64_t{4} << 20;
 
 // The rows of one sequence in a pass.
 struct PassPart {
@@ -36,6 +43,9 @@ struct PassPart {
   const SourceInput* source =
       nullptr;  // encoded again where there is no cache; null: there is none
   std::span<const AdapterUse> adapters = {};
+  // Has the row of the token before the part's first, and gets those of the part; null where no
+  // layer predicts further tokens.
+  HiddenRows* hidden = nullptr;
   Status status = {};  // kOutOfMemory: there was no room for this part, and the pass ran without it
 };
 
@@ -86,6 +96,8 @@ class Executor {
   Status RunStage(graph::Stage stage, const std::atomic<bool>* cancel);
   Status RunHead(std::span<const PassPart> parts, const std::atomic<bool>* cancel,
                  const LogitSink& sink);
+  // Keeps the rows that layers which predict further tokens begin with.
+  void KeepHidden(std::span<const PassPart> parts);
   Status ShowHead(const std::atomic<bool>* cancel, const LogitSink& sink);
 
   Core& core_;
@@ -107,6 +119,7 @@ class Executor {
   std::vector<int64_t> positions_;
   std::vector<kv::PartRows> rows_;  // of the parts that found room
   std::vector<graph::TailRows> tails_;
+  std::vector<std::span<const float>> hidden_;
   std::vector<std::span<const AdapterUse>> adapters_;  // by row; empty: no part uses any
   std::vector<int64_t> head_;                          // rows of the pass whose logits come next
   std::vector<LogitRow> head_rows_;                    // the same, as the sink sees them

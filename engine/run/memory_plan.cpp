@@ -158,6 +158,38 @@ uint64_t EncoderBytes(const Model& model, const SessionOptions& options, int64_t
   return bytes;
 }
 
+std::vector<const graph::Plan*> DraftPlans(const Model& model) {
+  std::vector<const graph::Plan*> plans;
+  for (int64_t i = 0; i < model.predictors(); ++i) {
+    plans.push_back(&model.plan(graph::kDraftPlans[static_cast<size_t>(i)]));
+  }
+  return plans;
+}
+
+// Several layers guess in turn, each over all tokens so far, whose keys it has not stored yet.
+int64_t DraftRows(const Model& model) { return std::max<int64_t>(1, model.predictors()); }
+
+graph::PassLimits DraftLimits(const SessionOptions& options) {
+  return {.chunk = kSharedRowsMax - 1,
+          .context = options.context,
+          .sequences = 1,
+          .shares = ThreadPool::SharesOf(options.threads),
+          .kv_cache = true};
+}
+
+uint64_t DraftBytes(const Model& model, const SessionOptions& options) {
+  const graph::PassLimits limits = DraftLimits(options);
+  uint64_t arena = 0;
+  uint64_t shared = 0;
+  uint64_t scratch = 0;
+  for (const graph::Plan* plan : DraftPlans(model)) {
+    arena = std::max<uint64_t>(arena, plan->Layout(DraftRows(model)).bytes);
+    shared = std::max<uint64_t>(shared, plan->SharedBytes(limits));
+    scratch = std::max<uint64_t>(scratch, plan->ScratchBytes(limits));
+  }
+  return arena + shared + scratch * static_cast<uint64_t>(options.threads);
+}
+
 kv::CacheOptions CacheOptionsFor(const Model& model, const SessionOptions& options,
                                  std::span<const int> offloaded) {
   return {.groups = GroupLayers(model, options, offloaded),
@@ -297,6 +329,11 @@ Result<MemoryPlan> PlanMemory(const Model& model, const SessionOptions& wanted) 
                      model.plan().ScratchBytes(limits) * static_cast<uint64_t>(options.threads);
   plan.activations += static_cast<uint64_t>(options.sequences * options.state_log) *
                       static_cast<uint64_t>(model.plan().tail_floats()) * sizeof(float);
+  if (model.predictors() > 0) {
+    plan.activations +=
+        DraftBytes(model, options) + static_cast<uint64_t>(options.sequences * kSharedRowsMax) *
+                                         static_cast<uint64_t>(model.hidden_dim()) * sizeof(float);
+  }
   if (const auto frames = model.frame_shape()) {
     plan.activations +=
         static_cast<uint64_t>(options.sequences * frames->bins * frames->frames) * sizeof(float);

@@ -38,6 +38,13 @@ uint64_t OffloadedPassBytes(const Model& model, const SessionOptions& options);
 graph::PassLimits EncoderLimits(const SessionOptions& options, int64_t positions);
 uint64_t EncoderBytes(const Model& model, const SessionOptions& options, int64_t positions);
 
+// The plans that guess tokens, the most rows of their passes and the limits of these, and the
+// memory that guesses take for resolved options.
+std::vector<const graph::Plan*> DraftPlans(const Model& model);
+int64_t DraftRows(const Model& model);
+graph::PassLimits DraftLimits(const SessionOptions& options);
+uint64_t DraftBytes(const Model& model, const SessionOptions& options);
+
 // Checks memory that is to be taken at once (SessionOptions::kv_commit): kOutOfMemory, with what
 // would fit, if the machine or the container that the process runs in does not have it now.
 Status CheckMemory(const kv::CacheOptions& cache);

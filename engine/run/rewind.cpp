@@ -129,6 +129,7 @@ Status Runner::Rewind(SequenceId sequence, int64_t length, Replay replay) {
   }
   engine_->sequences->RemoveTokens(*state, length, std::ssize(state->tokens));
   if (state->tail != nullptr) state->tail->Cut(length);
+  if (state->hidden != nullptr) state->hidden->Cut(length);
   engine_->sequences->SetLogits(*state, run::LogitRows::kNone);
   state->indexed_blocks = std::min(state->indexed_blocks, length / kv::kBlockTokens);
   if (length == 0) state->origin = run::Origin::kTokens;
@@ -251,6 +252,7 @@ Status Runner::Prune(SequenceId sequence, int64_t keep_first, int64_t keep_last,
     KVANT_TRY(MoveTokens(*engine_, *state, begin, end));
   }
   engine_->sequences->SetLogits(*state, run::LogitRows::kNone);
+  if (state->hidden != nullptr) state->hidden->Forget();
   state->origin = run::Origin::kPruned;
   core.LogEvent("prune sequence={} positions=[{},{}){}", sequence, begin, end,
                 positions == PrunePositions::kMoved ? " moved" : "");

@@ -41,6 +41,8 @@ Result<std::unique_ptr<run::Engine>> run::Engine::Create(std::shared_ptr<const M
   engine->executor = std::make_unique<Executor>(core);
   KVANT_TRY(engine->executor->Prepare());
   engine->stepper = std::make_unique<Stepper>(core, *engine->sequences, *engine->executor);
+  engine->predictor = std::make_unique<Predictor>(core, *engine->executor);
+  KVANT_TRY(engine->predictor->Prepare());
   return engine;
 }
 
@@ -226,6 +228,15 @@ std::span<const float> Runner::row(int64_t i) const {
   return i < 0 || i >= std::ssize(shown_) ? std::span<const float>()
                                           : shown_[static_cast<size_t>(i)];
 }
+
+Result<std::span<const TokenId>> Runner::Predict(SequenceId sequence, TokenId next, int64_t count) {
+  KVANT_ASSIGN(run::SequenceState* const state, engine_->sequences->Get(sequence));
+  if (state->hidden == nullptr) return std::span<const TokenId>();
+  KVANT_TRY(run::CheckTokens(*engine_->core, state->kv.length, {&next, 1}));
+  return engine_->predictor->Guess(state->kv, *state->hidden, next, count);
+}
+
+std::span<const float> Runner::predicted_logits() const { return engine_->predictor->logits(); }
 
 PromptCut Runner::prompt_cut() const {
   return {.chunk = options().chunk, .few_rows = std::min(options().chunk, kSharedRowsMax)};

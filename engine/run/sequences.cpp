@@ -95,6 +95,7 @@ void Sequences::Clear(SequenceState& state) {
   }
   RemoveTokens(state, 0, std::ssize(state.tokens));
   if (state.tail != nullptr) state.tail->Forget();
+  if (state.hidden != nullptr) state.hidden->Forget();
   SetLogits(state, LogitRows::kNone);
   state.origin = Origin::kTokens;
   state.indexed_blocks = 0;
@@ -182,6 +183,8 @@ void Sequences::Copy(const SequenceState& from, SequenceState& to) {
   }
   AddTokens(to, from.tokens);
   if (to.tail != nullptr) to.tail->Forget();
+  if (to.hidden != nullptr) to.hidden->Forget();
+  if (from.hidden != nullptr) to.hidden = std::make_unique<HiddenRows>(*from.hidden);
   rows_.AddReference(from.logits);
   SetLogits(to, from.logits);
   to.origin = from.origin;

@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "engine/kv/prefix_index.h"
 #include "engine/run/core.h"
+#include "engine/run/hidden_rows.h"
 #include "engine/run/logit_rows.h"
 #include "engine/run/sources.h"
 #include "engine/run/tail_log.h"
@@ -50,6 +51,8 @@ struct SequenceState {
   std::shared_ptr<const SourceIdentity> source = {};   // null: there is none
   std::shared_ptr<const AdaptersInUse> adapters = {};  // null: it uses none
   std::unique_ptr<TailLog> tail = {};                  // of models with states; null: there is none
+  // Where layers predict further tokens, or null.
+  std::unique_ptr<HiddenRows> hidden = {};
   int64_t indexed_blocks = 0;  // how many of its full blocks the prefix index knows
 
   const SourceInput* source_input() const { return source == nullptr ? nullptr : &source->input; }

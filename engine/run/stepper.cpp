@@ -185,6 +185,15 @@ TailLog* Stepper::TailOf(SequenceState& state) const {
   return state.tail.get();
 }
 
+// The rows of a sequence where layers predict further tokens, made when they are first needed.
+HiddenRows* Stepper::HiddenOf(SequenceState& state) const {
+  if (core_.model->predictors() == 0) return nullptr;
+  if (state.hidden == nullptr) {
+    state.hidden = std::make_unique<HiddenRows>(core_.model->hidden_dim(), kSharedRowsMax);
+  }
+  return state.hidden.get();
+}
+
 // Fills parts_ with the next tokens of each input, in the order of the inputs, as far as they fit
 // one pass.
 void Stepper::ChoosePass(std::span<const Work> works) {
@@ -203,7 +212,7 @@ void Stepper::ChoosePass(std::span<const Work> works) {
     const size_t from = std::min(std::max(work.logits_from, work.done) - work.done, count);
     parts_.push_back({&work.state->kv, work.state->tokens, work.left.first(count), from,
                       TailOf(*work.state), work.state->source_input(),
-                      work.state->adapters_in_use()});
+                      work.state->adapters_in_use(), HiddenOf(*work.state)});
     work_of_part_.push_back(i);
     rows += wanted;
     if (alone || std::ssize(parts_) == executor_.parts_max()) return;

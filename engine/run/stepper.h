@@ -50,6 +50,7 @@ class Stepper {
   bool KeepsStates() const;
   int64_t ToCheckpoint(const Work& work) const;
   TailLog* TailOf(SequenceState& state) const;
+  HiddenRows* HiddenOf(SequenceState& state) const;
   void ChoosePass(std::span<const Work> works);
   Status RunPass(std::span<Work> works, const std::atomic<bool>* cancel, const Shown& shown);
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kvant/result.h"
+#include "kvant/sequence_host.h"
 #include "kvant/session.h"
 
 namespace kvant {
@@ -26,6 +27,11 @@ class Draft {
   // none where it has no guess. Valid until the next call. Errors are those of Session.
   virtual Result<std::span<const TokenId>> Propose(std::span<const TokenId> text,
                                                    int64_t count) = 0;
+
+  // As Propose, for a text whose last token comes next in a sequence of `host`, which holds the
+  // tokens before it.
+  virtual Result<std::span<const TokenId>> ProposeIn(SequenceHost& host, SequenceId sequence,
+                                                     std::span<const TokenId> text, int64_t count);
 
   // A text begins, or goes on after a pause: the time since the last call was spent elsewhere.
   virtual void Begin() {}
@@ -58,6 +64,16 @@ class ModelDraft final : public Draft {
   std::vector<TokenId> proposal_;
 };
 
+// Guesses with the layers of the text's own model that predict further tokens
+// (ModelOptions::predictors); none where there are no such layers. Any number of texts may share
+// one.
+class PredictedDraft final : public Draft {
+ public:
+  Result<std::span<const TokenId>> Propose(std::span<const TokenId> text, int64_t count) override;
+  Result<std::span<const TokenId>> ProposeIn(SequenceHost& host, SequenceId sequence,
+                                             std::span<const TokenId> text, int64_t count) override;
+};
+
 // Asks another draft as long as that saves time. It measures the seconds for each token of the
 // text, in passes with guesses and in passes without, the other draft's own time included. While
 // guesses lose, it makes none, and tries again after a pause that grows with each failure. So the
@@ -70,6 +86,8 @@ class MeasuredDraft final : public Draft {
   explicit MeasuredDraft(std::shared_ptr<Draft> draft, Clock clock = {});
 
   Result<std::span<const TokenId>> Propose(std::span<const TokenId> text, int64_t count) override;
+  Result<std::span<const TokenId>> ProposeIn(SequenceHost& host, SequenceId sequence,
+                                             std::span<const TokenId> text, int64_t count) override;
   void Begin() override;
 
  private:
@@ -84,6 +102,8 @@ class MeasuredDraft final : public Draft {
   };
   static constexpr int kPassesEnough = 6;
 
+  using Ask = std::function<Result<std::span<const TokenId>>()>;
+  Result<std::span<const TokenId>> Measure(size_t length, const Ask& ask);
   void TakeLast(size_t length, double now);
   bool Guesses();
 

@@ -106,6 +106,9 @@ typedef struct kvant_model_options {
   // Keys whose effect is left out, with commas between their names; NULL: a file with a key that
   // changes what the model computes, but not here, is refused (KVANT_NOT_SUPPORTED).
   const char* ignore_keys;
+  // Load the layers that predict further tokens, with which texts then guess
+  // (kvant_request.draft_tokens). A file without such layers is refused (KVANT_NOT_SUPPORTED).
+  int32_t predictors;
 } kvant_model_options;
 
 typedef struct kvant_model_info {

@@ -172,7 +172,9 @@ typedef struct kvant_request {
   kvant_sequence sequence;  // used and left there, in place of one of its own; -1: none
   int64_t held;             // tokens of the prompt that `sequence` has, not the last one
   int64_t shift_keep;       // full context: keep so many and the later half; -1: the text ends
-  int64_t draft_tokens;     // guess so many from what occurred before; 0: no guesses
+  // Guess so many from what occurred before, or with kvant_model_options.predictors by layers of
+  // the model; 0: no guesses.
+  int64_t draft_tokens;
   void* user;
   int32_t (*on_text)(void* user, int64_t request, int32_t sample, const char* piece, size_t size);
   int32_t (*on_prompt)(void* user, int64_t request, int32_t sample, int64_t done);

@@ -60,6 +60,10 @@ struct ModelOptions {
   // Low-rank additions that sequences may use (Runner::SetAdapters), by number. kInvalid for
   // shapes that are not the model's; kNotSupported, with the tensor, where one cannot be added to.
   std::vector<std::shared_ptr<const Adapter>> adapters = {};
+  // Also loads the layers at the end of the file that predict further tokens, for a PredictedDraft
+  // (draft.h): one more cache layer each. kNotSupported for a file without such layers, and without
+  // a KV cache.
+  bool predictors = false;
   // Gets the inputs of all matrix products of every session on this model, so there should be only
   // one session. Must outlive the model. Null: there is no observer.
   graph::MatMulObserver* observer = nullptr;
@@ -119,7 +123,10 @@ class Model {
   const cpu::KernelTable& kernels() const { return *kernels_; }
   const cpu::FloatGemm& float_gemm() const { return *float_gemm_; }
 
-  int adapters() const;  // how many ModelOptions::adapters has
+  // How many layers predict further tokens; 0 unless ModelOptions asked for them.
+  int64_t predictors() const;
+  int64_t hidden_dim() const;  // floats of the rows that these read
+  int adapters() const;        // how many ModelOptions::adapters has
   std::string_view architecture() const;
   int64_t context_length() const;  // positions the model was trained for
   int32_t vocab_size() const;      // rows of the output matrix = logits per token

@@ -219,6 +219,16 @@ class Runner final : public SequenceHost {
   // Empty outside the calls of `rows`, and for i >= count.
   std::span<const float> row(int64_t i) const;
 
+  // ---- Guesses ----
+
+  // Guesses by the layers that ModelOptions::predictors has loaded, one after the other, and leaves
+  // the sequence as it is. Returns none after a rewind by more than 62 tokens, a prune, a load or a
+  // reused prefix until the next step, and where memory is full. kInvalid for a token that is none.
+  Result<std::span<const TokenId>> Predict(SequenceId sequence, TokenId next,
+                                           int64_t count) override;
+  // The logits, [vocab], of the last guess, until the next call of Predict; empty without one.
+  std::span<const float> predicted_logits() const;
+
   // ---- Branching ----
 
   // Creates a sequence with the same tokens and logits.

@@ -116,6 +116,11 @@ class SequenceHost {
   // Runs task(i) for each i, 0 <= i < count, each once, on any thread of the host's, several at a
   // time. Returns when all have ended. No step may be under way.
   virtual void RunApart(size_t count, const std::function<void(size_t i)>& task);
+  // At most `count` tokens that may follow `next`, which may follow the tokens of a sequence, as
+  // layers of the model predict them; none where there are no such layers. Valid until the next
+  // call.
+  virtual Result<std::span<const TokenId>> Predict(SequenceId sequence, TokenId next,
+                                                   int64_t count);
 
   virtual int64_t length(SequenceId sequence) const = 0;
   virtual std::span<const float> logits(SequenceId sequence) const = 0;

@@ -116,6 +116,7 @@ struct Generation {
   double prefill_seconds = 0;
   int64_t decode_tokens = 0;  // tokens appended after the prompt, without wrong guesses
   int64_t decode_passes = 0;
+  int64_t drafts = 0;           // passes with guesses of the draft
   int64_t drafted_tokens = 0;   // guessed
   int64_t accepted_tokens = 0;  // of these, right
   // Computed with the token before them, since a grammar left no choice, or hardly any.

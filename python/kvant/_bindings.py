@@ -97,6 +97,7 @@ class kvant_model_options(Structure):
         ("progress", kvant_progress_function),
         ("progress_user", c_void_p),
         ("ignore_keys", c_char_p),
+        ("predictors", c_int32),
     ]
 
 

@@ -87,7 +87,8 @@ class Config:
 class Model(Handle):
     """A GGUF file, or all files of a split model given one of them, or a model that comes with kvant by its name: Model("shakespeare").
 
-    Options: read_file (into memory instead of mapping it), lock_memory, isa, float_gemm, pre_tokenizer, ignore_keys; see kvant_model_options.
+    Options: read_file (into memory instead of mapping it), lock_memory, isa, float_gemm, pre_tokenizer, ignore_keys,
+    predictors (layers that predict further tokens, by which texts guess where they ask for draft_tokens); see kvant_model_options.
     `progress(done, total)` is told the bytes of a file that are in memory; returning False ends the opening with CancelledError.
     """
 

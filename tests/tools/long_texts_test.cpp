@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 
+#include "tests/engine/arch/predicting_model.h"
 #include "tests/tools/sequences.h"
 
 namespace kvant::test {
@@ -193,6 +194,37 @@ TEST_F(LongTexts, DraftsChangeNothing) {
   ExpectRefused(RunModel(With(request, {"--draft", SourcePath("tests/reference/random_llamas/"
                                                               "gqa-6q3kv-tied-f16.gguf")})),
                 2, "draft: expected a model of 4096 tokens");
+}
+
+TEST_F(LongTexts, LayersOfTheModelGuess) {
+  PredictingModel predicting("qwen35");
+  const auto path = predicting.seeded().Convert();
+  ASSERT_TRUE(path.ok()) << path.error().message;
+  const auto run = [](const Words& words) {
+    const ProgramRun done = RunProgram(With({"run"}, words));
+    EXPECT_EQ(done.code, 0) << done.error;
+    return json::parse(done.out);
+  };
+  const Words words = {*path, "-p", "a", "-n", "40", "-t", "1", "--json", "-q", "--ignore-eos"};
+  const Words request = With(words, {"--temp", "0"});
+  const json plain = run(request);
+  EXPECT_FALSE(plain.contains("draft"));
+  const json drafted = run(With(request, {"--draft", "mtp:2", "--draft-always"}));
+  EXPECT_EQ(drafted["ids"], plain["ids"]);
+  EXPECT_EQ(drafted["text"], plain["text"]);
+  EXPECT_GT(drafted["draft"]["drafted_tokens"], 40);
+  const json word =
+      run(With(request, {"--spec-type", "draft-mtp", "--draft-always", "--draft-tokens", "2"}));
+  EXPECT_EQ(word["draft"], drafted["draft"]);
+  const Words sampled = With(words, {"--temp", "1", "-s", "3"});
+  EXPECT_EQ(run(With(sampled, {"--draft", "mtp"}))["ids"], run(sampled)["ids"]);
+
+  const Words other = Greedy("ROMEO:", "5");
+  ExpectRefused(RunModel(With(other, {"--draft", "mtp"})), 1, "no layers that predict further");
+  for (const char* wrong : {"mtp:0", "mtp:32", "mtp:", "mtp:2x"}) {
+    ExpectRefused(RunModel(With(other, {"--draft", wrong})), 2,
+                  "--draft: expected mtp:N with N from 1 to 31");
+  }
 }
 
 // An option that cannot work is refused before the first token.

@@ -56,10 +56,12 @@ bool OnTerminalBothWays() {
 Result<std::unique_ptr<Conversation>> OpenChat(const OptionList& list,
                                                const std::string& model_path,
                                                ChatOptions& options) {
-  KVANT_ASSIGN(const SessionOptions session_options, options.session.Options());
+  KVANT_ASSIGN(SessionOptions session_options, options.session.Options());
+  session_options = options.draft.With(session_options);
   StatusLine status(options.quiet ? StatusUse::kHidden : StatusUse::kShown);
   status.Set(fmt::format("loading {}", model_path));
-  KVANT_ASSIGN(const auto model, Model::Open(model_path, options.model.Options()));
+  KVANT_ASSIGN(const auto model,
+               Model::Open(model_path, options.draft.With(options.model.Options())));
   KVANT_TRY(model->CheckDecoder());
   status.Clear();
   const std::string taken = TakeModelSampling(*model, list, options.sampling);
@@ -84,7 +86,7 @@ Result<std::unique_ptr<Conversation>> OpenChat(const OptionList& list,
   wanted.cancel = &CancelFlag();
   KVANT_ASSIGN(const SessionOptions resolved, ResolveOptions(*model, session_options));
   KVANT_ASSIGN(wanted.draft, options.draft.Make(options.model, resolved, model->vocab_size()));
-  wanted.draft_tokens = options.draft.tokens;
+  wanted.draft_tokens = options.draft.TokensAtOnce();
   KVANT_ASSIGN(wanted.render, options.conversation.Render());
   KVANT_ASSIGN(wanted.render.tools, options.tools.Read());
   wanted.tool_choice = ToolChoice::Of(options.tools.choice);

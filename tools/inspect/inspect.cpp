@@ -16,6 +16,7 @@
 #include "tools/inspect/inspect_memory.h"
 #include "tools/inspect/inspect_metadata.h"
 #include "tools/inspect/inspect_shares.h"
+#include "tools/options/groups/draft_group.h"
 #include "tools/options/groups/idle_options.h"
 #include "tools/options/groups/model_group.h"
 #include "tools/options/groups/session_group.h"
@@ -46,6 +47,7 @@ constexpr HelpText kInspectHelp = {
 struct InspectOptions {
   ModelGroup model;
   SessionGroup session;
+  DraftGroup draft;  // "mtp" alone
   bool json = false;
   bool tensors = false;
   bool plan = false;
@@ -68,7 +70,7 @@ Result<formats::GgufFile> OpenToList(const std::string& path) {
 Result<Json> Gather(const InspectOptions& options, const std::string& path) {
   Json out = Json::object();
   if (!path.empty()) {
-    const ModelOptions model_options = options.model.Options();
+    const ModelOptions model_options = options.draft.With(options.model.Options());
     KVANT_ASSIGN(const auto file, OpenToList(path));
     out["model"] = ModelJson(file, GatherFacts(file));
     out["tokenizer"] = TokenizerJson(file, model_options.tokenizer);
@@ -76,7 +78,8 @@ Result<Json> Gather(const InspectOptions& options, const std::string& path) {
     if (options.tensors) out["tensors"] = TensorsJson(file);
     if (options.WantsModel()) {
       KVANT_ASSIGN(const auto model, Model::Open(path, model_options));
-      KVANT_ASSIGN(const SessionOptions session_options, options.session.Options());
+      KVANT_ASSIGN(SessionOptions session_options, options.session.Options());
+      session_options = options.draft.With(session_options);
       if (options.plan) out["plan"] = model->DescribePlan();
       if (options.shares) {
         KVANT_ASSIGN(out["shares"], SharesJson(*model, session_options));
@@ -146,6 +149,8 @@ int InspectCommand(CommandLine& line) {
   list.Flag("--cpu", &options.cpu, "Show instruction sets, threads and libraries");
   list.Flag("--devices", &options.devices, "Show CUDA devices, or why there are none");
   list.Flag("--check-tensors", &options.check, "Look for NaN and infinite values in all weights");
+  list.Text("--draft", &options.draft.model, "mtp[:N]",
+            "Plan, shares and memory of a run in which layers of the model guess");
   list.Group("Output");
   list.Flag("--json", &options.json, "Print one JSON object");
   options.model.AddPath(list);
@@ -156,6 +161,9 @@ int InspectCommand(CommandLine& line) {
   if (const auto code = line.Parse(list, kInspectHelp)) return *code;
   const bool model_optional = (options.cpu || options.devices) && !options.tensors &&
                               !options.WantsModel() && !options.check;
+  if (options.draft.model.has_value() && !options.draft.predicts()) {
+    return line.UsageError("--draft: expected mtp or mtp:N");
+  }
   Positionals positionals;
   if (const auto code = TakePositionals(
           line, options.model, model_optional ? ModelNeed::kOptional : ModelNeed::kRequired,

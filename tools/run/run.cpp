@@ -63,7 +63,8 @@ Result<RunModel> OpenModel(const RunOptions& options, const std::string& path) {
   opened.start = std::chrono::steady_clock::now();
   StatusLine status(options.status_use());
   status.Set(fmt::format("loading {}", path));
-  KVANT_ASSIGN(opened.model, Model::Open(path, options.model.Options()));
+  KVANT_ASSIGN(opened.model,
+               Model::Open(path, options.continuation.draft.With(options.model.Options())));
   return opened;
 }
 

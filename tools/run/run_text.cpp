@@ -59,7 +59,7 @@ Result<GenerateOptions> ToGenerateOptions(const RunOptions& options, const TextR
   const DraftGroup& draft = options.continuation.draft;
   KVANT_ASSIGN(out.draft, draft.Make(options.model, run.session->runner().options(),
                                      run.session->vocab_size()));
-  out.draft_tokens = draft.tokens;
+  out.draft_tokens = draft.TokensAtOnce();
   out.shift_keep = ShiftKeep(options.continuation, run.model->tokenizer(), run.prompt.size(),
                              run.session->context());
   return out;
@@ -75,7 +75,8 @@ Status RunText(const RunOptions& options, const Positionals& positionals, const 
     saved.emplace(std::move(lock));
   }
   KVANT_ASSIGN(const auto prompt_text, options.prompt.Read(positionals));
-  KVANT_ASSIGN(const SessionOptions session_options, options.session.Options());
+  KVANT_ASSIGN(SessionOptions session_options, options.session.Options());
+  session_options = options.continuation.draft.With(session_options);
   StatusLine status(options.status_use());
   TextRun run;
   run.model = opened.model;

@@ -18,7 +18,8 @@ namespace {
 Result<std::unique_ptr<Conversation>> OpenForTools(const RunOptions& options,
                                                    const RunModel& opened) {
   const std::shared_ptr<const Model>& model = opened.model;
-  KVANT_ASSIGN(const SessionOptions session, options.session.Options());
+  KVANT_ASSIGN(SessionOptions session, options.session.Options());
+  session = options.continuation.draft.With(session);
   ConversationOptions wanted;
   wanted.sampling = options.Sampling();
   KVANT_ASSIGN(wanted.render, options.conversation.Render());
@@ -32,7 +33,7 @@ Result<std::unique_ptr<Conversation>> OpenForTools(const RunOptions& options,
   KVANT_ASSIGN(const SessionOptions resolved, ResolveOptions(*model, session));
   const DraftGroup& draft = options.continuation.draft;
   KVANT_ASSIGN(wanted.draft, draft.Make(options.model, resolved, model->vocab_size()));
-  wanted.draft_tokens = draft.tokens;
+  wanted.draft_tokens = draft.TokensAtOnce();
   wanted.cancel = &CancelFlag();
   KVANT_ASSIGN(ChatTemplate chat_template, options.conversation.Template(*model));
   const auto open = [&options, session, model](int64_t sequences) {

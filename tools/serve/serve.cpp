@@ -107,7 +107,12 @@ Result<bool> AreLocal(const ServeOptions& options) {
 
 Result<std::shared_ptr<const Model>> OpenModel(const std::string& path,
                                                const ServeOptions& options) {
-  KVANT_ASSIGN(auto model, Model::Open(path, options.model.Options()));
+  auto opened = Model::Open(path, options.draft.With(options.model.Options()));
+  // The models of a folder need not all have layers that guess.
+  const bool plain = options.draft.predicts() && options.models.has_value() && !opened.ok() &&
+                     opened.error().code == ErrorCode::kNotSupported;
+  if (plain) opened = Model::Open(path, options.model.Options());
+  KVANT_ASSIGN(auto model, std::move(opened));
   if (options.WantsVectors(*model)) return model;
   KVANT_TRY(model->CheckDecoder());
   if (model->has_encoder()) {
@@ -137,6 +142,12 @@ Result<std::unique_ptr<ServedModel>> LoadServed(const ServeSetup& setup, const s
   served.metrics = setup.metrics;
   served.sampling = sampling.Options();
   served.max_tokens = options.max_tokens;
+  if (options.draft.predicts()) {
+    served.draft = [draft = options.draft, loading = options.model, session, model] {
+      return draft.Make(loading, session, model->vocab_size());
+    };
+    served.draft_tokens = options.draft.TokensAtOnce();
+  }
   KVANT_ASSIGN(served.render, options.conversation.Render());
   served.queue_max = static_cast<size_t>(options.queue);
   served.stall = static_cast<double>(options.stall_ms) / 1000;
@@ -337,8 +348,8 @@ int ServeCommand(CommandLine& line) {
         "one), a folder of them (--models DIR), or one of these names: {}",
         names));
   }
-  if (const Status status = options.sampling.Check(list); !status.ok()) {
-    return line.UsageError(status.error().message);
+  for (const Status& status : {options.sampling.Check(list), options.draft.CheckPredicted(list)}) {
+    if (!status.ok()) return line.UsageError(status.error().message);
   }
   return ServeModel(line, list, positionals.model, options);
 }

@@ -126,6 +126,7 @@ void ServeOptions::Add(OptionList& list) {
       [this](const std::string& text) { return TakeSize(text, "500M or 2GiB", &prefix_bytes); },
       "SIZE", "Most memory of the KV cache that beginnings of earlier texts may keep",
       "what texts under way leave");
+  draft.AddPredicted(list);
   list.Text("--slot-save-path", &slot_folder, "DIR",
             "Save slots to files of this folder and restore them, as requests to /slots ask for");
   AddVectors(list);
@@ -191,7 +192,7 @@ Result<SessionOptions> ServeOptions::FullSession() const {
   out.sequences = parallel;
   out.prefix_cache = !no_prefix_cache && out.kv_cache;
   if (prefix_bytes > 0) out.prefix_bytes_max = prefix_bytes;
-  return out;
+  return draft.With(out);
 }
 
 bool ServeOptions::WantsVectors(const Model& opened) const {

@@ -11,6 +11,7 @@
 #include "kvant/embed.h"
 #include "kvant/pooling.h"
 #include "tools/chat/chat_options.h"
+#include "tools/options/groups/draft_group.h"
 #include "tools/options/groups/model_group.h"
 #include "tools/options/groups/sampling_group.h"
 #include "tools/options/groups/session_group.h"
@@ -24,6 +25,7 @@ struct ServeOptions {
   ConversationGroup conversation;  // its template and variables
   SessionGroup session;
   SamplingGroup sampling;
+  DraftGroup draft;  // "mtp" alone
 
   std::string hosts = "127.0.0.1";  // a list with commas
   int64_t port = 8080;

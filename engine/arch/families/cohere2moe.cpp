@@ -36,6 +36,7 @@ Result<ModelSpec> Read(const Metadata& metadata) {
   for (size_t i = 0; i < std::min(rotated.size(), static_cast<size_t>(dense)); ++i) {
     rotated[i] = true;
   }
+  for (size_t i = 0; i < stack.predictors.count; ++i) rotated[rotated.size() - 1 - i] = true;
   RotateOnly(rotated, attentions);
   KVANT_TRY(
       FillLayersWithExperts(metadata, stack, {.before_ffn = "attn_norm"}, attentions,

@@ -124,6 +124,7 @@ constexpr HfFamily kHf[] = {{
                                 .tensors = kTensors,
                                 .add_parameters = AddV3Parameters,
                                 .experts = kHfExpertKeys,
+                                .keeps_predictors = true,
                             }};
 
 }  // namespace

@@ -57,6 +57,7 @@ constexpr HfFamily kHf[] = {{
     .tensors = kTensors,
     .add_parameters = AddParameters,
     .experts = {.count = "n_routed_experts", .shared_count = "n_shared_experts"},
+    .keeps_predictors = true,
 }};
 
 }  // namespace

@@ -36,6 +36,7 @@ void GiveSinks(const Metadata& metadata, const std::vector<bool>& windows,
 Result<ModelSpec> Read(const Metadata& metadata) {
   KVANT_ASSIGN(ModelSpec model, ReadDecoder(metadata, MayHaveExperts::kYes));
   Stack& stack = model.stacks.front();
+  stack.predictors.reads_normed = false;
   KVANT_ASSIGN(auto attentions, ReadAttentions(metadata, stack));
   KVANT_TRY(ReadRopes(metadata, cpu::RopeStyle::kHalves, attentions, model.ropes));
   KVANT_ASSIGN(const auto windows,

@@ -37,6 +37,7 @@ constexpr HfFamily kHf[] = {{
     .rope_share = kDeltaRopeShare,
     .tensors = kTensors,
     .add_parameters = AddSectionedDelta,
+    .keeps_predictors = true,
 }};
 
 }  // namespace

@@ -51,6 +51,7 @@ constexpr HfFamily kHf[] = {{
     .tensors = kTensors,
     .add_parameters = AddSectionedDelta,
     .experts = {.count = "num_experts", .shared_ffn = "shared_expert_intermediate_size"},
+    .keeps_predictors = true,
 }};
 
 }  // namespace

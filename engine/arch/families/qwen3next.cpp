@@ -42,6 +42,7 @@ constexpr HfFamily kHf[] = {{
     .tensors = kTensors,
     .add_parameters = AddParameters,
     .experts = {.count = "num_experts", .shared_ffn = "shared_expert_intermediate_size"},
+    .keeps_predictors = true,
 }};
 
 }  // namespace

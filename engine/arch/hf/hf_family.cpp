@@ -162,6 +162,16 @@ Result<HfShape> ReadHfShape(const HfFamily& family, const JsonObject& config) {
   return shape;
 }
 
+HfShape ShapeWithPredictors(const HfShape& shape) {
+  HfShape all = shape;
+  const auto kept = static_cast<size_t>(shape.kept_predictors);
+  all.layers += shape.kept_predictors;
+  if (!all.attention_layers.empty())
+    all.attention_layers.insert(all.attention_layers.end(), kept, true);
+  if (!all.ffn_widths.empty()) all.ffn_widths.insert(all.ffn_widths.end(), kept, 0);
+  return all;
+}
+
 HfShape ShapeOfLayer(const HfShape& shape, int64_t layer) {
   HfShape one = shape;
   if (shape.layer_sizes.empty()) return one;
@@ -338,6 +348,7 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kVDim: return shape.v_dim;
     case Extent::kGateRows: return shape.gate_per_head ? shape.heads : shape.q_rows();
     case Extent::kThreeDims: return 3 * shape.dim;
+    case Extent::kTwoDims: return 2 * shape.dim;
     case Extent::kConvTaps:
     case Extent::kConvTapsApart: return shape.conv_taps;
     case Extent::kTwoQRows: return 2 * shape.q_rows();
@@ -399,6 +410,10 @@ void AddLayerSizes(const JsonObject& config, const HfShape& shape, Parameters& o
     kv_heads.push_back(none ? 0 : static_cast<int32_t>(one.kv_heads));
   }
   if (!shape.ffn_widths.empty()) widths.assign(shape.ffn_widths.begin(), shape.ffn_widths.end());
+  const auto kept = static_cast<size_t>(shape.kept_predictors);
+  widths.insert(widths.end(), kept, static_cast<int32_t>(shape.ffn));
+  heads.insert(heads.end(), kept, static_cast<int32_t>(shape.heads));
+  kv_heads.insert(kv_heads.end(), kept, static_cast<int32_t>(shape.kv_heads));
   AddCounts("attention.head_count", heads, out);
   AddCounts("feed_forward_length", widths, out);
   const bool some = !shape.attention_layers.empty() && shape.delta.key_heads == 0;
@@ -421,7 +436,8 @@ Status AddParameters(const HfFamily& family, const JsonObject& config, const HfS
   const auto add = [&](std::string_view name, int64_t value) {
     out.writer->AddU32(out.Key(name), static_cast<uint32_t>(value));
   };
-  add("block_count", shape.layers);
+  add("block_count", shape.layers + shape.kept_predictors);
+  if (shape.kept_predictors > 0) add("nextn_predict_layers", shape.kept_predictors);
   add("context_length", shape.context);
   add("embedding_length", shape.dim);
   AddLayerSizes(config, shape, out);

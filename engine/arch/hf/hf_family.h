@@ -173,6 +173,9 @@ struct HfFamily {
   // languages.
   bool fairseq_ids = false;
   std::span<const HfNumber> numbers = {};
+  // Whether layers that predict further tokens are kept: the family has them as drafts, and their
+  // tensors are those of its layers with attention and of kHfPredictor.
+  bool keeps_predictors = false;
 };
 
 inline constexpr std::string_view kSiluNames[] = {"silu", "swish"};
@@ -202,6 +205,8 @@ struct HfLayer {
   bool has_experts = false;
 };
 
+// The sizes of a model of which the layers that predict further tokens are the last ones.
+HfShape ShapeWithPredictors(const HfShape& shape);
 // The sizes of one layer.
 HfShape ShapeOfLayer(const HfShape& shape, int64_t layer);
 // The sizes of the decoder, as those of a model of its own. Its heads are as wide as the encoder's

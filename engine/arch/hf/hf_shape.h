@@ -107,8 +107,10 @@ struct HfShape {
   int64_t streams = 0;
   int64_t laurel = 0;          // rank of the residuals
   bool correct_scale = false;  // whether what a layer gives has factors
-  // Layers behind the others that predict further tokens. They are left out.
+  // Layers behind the others that predict further tokens, and how many of them are kept: those of a
+  // family that can use them (HfFamily::keeps_predictors) whose tensors the folder has.
   int64_t prediction_layers = 0;
+  int64_t kept_predictors = 0;
   // Families with two stacks: the sizes above are the encoder's. Tensors whose name in the GGUF
   // architecture begins with kHfDecoderPrefix belong to layers of the decoder.
   HfDecoder decoder = {};

@@ -44,6 +44,7 @@ enum class Extent : uint8_t {
   kIndexHeadDim,
   kIndexQRows,  // index_heads * index_dim
   kThreeDims,
+  kTwoDims,
   kConvTaps,       // of a matrix that the folder has as [rows, 1, taps]
   kConvTapsApart,  // likewise; the GGUF architecture has it as [taps x 1 x rows]
   kTwoQRows,       // a query and a gate for each head

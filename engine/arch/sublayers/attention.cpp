@@ -219,7 +219,7 @@ StoredKeys KeysFor(const Attention& attention, const graph::AttentionShape& shap
     const std::optional<int> one = builder.plan().plan().FindCacheLayer(layer);
     stored.cache_id = one.has_value() ? *one : builder.plan().plan().AddCacheLayer(layer);
   } else {
-    stored.cache_id = builder.plan().plan().AddCacheLayer(layer);
+    stored.cache_id = builder.CacheIdOf(layer);
   }
   stored.input = {qkv, qkv, shape.key_column(), shape.value_column()};
   return stored;
@@ -322,6 +322,7 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
     plan.Add(RowSpace::kPass,
              graph::MakeRopeAndStore(plan.kernels(), cache_id, shape, std::move(changes), qkv));
   }
+  if (builder.stores_only()) return {};
 
   if (indexer.has_value()) {
     KVANT_ASSIGN(const graph::ChosenBy chosen,

@@ -239,12 +239,12 @@ Status LatentAttention::AddNodes(SublayerBuilder& builder) const {
                                 sizes.row_dim()};
   const ValueId nope_records =
       plan.NewHeadRecords(builder.Name("q_nope.int8"), sizes.heads, *matrices.absorb.tensor);
-  const int cache_id = plan.plan().AddCacheLayer({.kv_heads = 1,
-                                                  .k_dim = sizes.rope,
-                                                  .v_dim = sizes.latent,
-                                                  .rope = rope ? static_cast<int>(*rope) : -1,
-                                                  .latent = true,
-                                                  .chosen = indexer.has_value()});
+  const int cache_id = builder.CacheIdOf({.kv_heads = 1,
+                                          .k_dim = sizes.rope,
+                                          .v_dim = sizes.latent,
+                                          .rope = rope ? static_cast<int>(*rope) : -1,
+                                          .latent = true,
+                                          .chosen = indexer.has_value()});
   sizes.cache_id = cache_id;
   AddObservers(matrices, sizes, made.queries, made.kv, builder);
   graph::LatentStore store = {.shape = sizes,
@@ -259,6 +259,7 @@ Status LatentAttention::AddNodes(SublayerBuilder& builder) const {
     store.cos_sin = builder.cos_sin(*rope);
   }
   plan.Add(RowSpace::kPass, graph::MakeLatentStore(plan.kernels(), store));
+  if (builder.stores_only()) return {};
   KVANT_ASSIGN(const graph::ChosenBy chosen, AddChoice(*this, made.index, builder));
   plan.Add(RowSpace::kPass,
            graph::MakeHeadMatMul(plan.kernels(), plan.float_gemm(), builder.Name("absorb"), sizes,

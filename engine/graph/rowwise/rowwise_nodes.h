@@ -58,6 +58,13 @@ std::unique_ptr<Node> MakeAddNorm(const cpu::KernelTable& kernels, std::string n
 std::unique_ptr<Node> MakeNormPieces(const cpu::KernelTable& kernels, std::string name, Norm norm,
                                      int64_t first, int64_t pieces, ValueId values);
 
+// out = [norm of `token`, norm of the row before]. The row before is the one of `hidden` at the
+// position before; where that is in an earlier pass, or `hidden` is no value, it is one of
+// PassContext::hidden. Where there is none, zeros stand for its norm.
+std::unique_ptr<Node> MakePairWithHidden(const cpu::KernelTable& kernels, std::string name,
+                                         Norm of_token, Norm of_hidden, ValueId token,
+                                         ValueId hidden, ValueId out);
+
 // out.int8 = quantized form of out.floats.
 std::unique_ptr<Node> MakeQuantize(const cpu::KernelTable& kernels, std::string name,
                                    const Activations& activations);

@@ -85,6 +85,13 @@ void ServeMetrics::CountLength(int64_t tokens) {
   length_max_ = std::max(length_max_, tokens);
 }
 
+void ServeMetrics::CountGuesses(const Generation& text) {
+  const std::lock_guard lock(mutex_);
+  drafts_ += static_cast<uint64_t>(text.drafts);
+  guessed_ += static_cast<uint64_t>(text.drafted_tokens);
+  right_ += static_cast<uint64_t>(text.accepted_tokens);
+}
+
 void ServeMetrics::AddFirstToken(double seconds) {
   const std::lock_guard lock(mutex_);
   first_token_.Add(seconds);
@@ -111,9 +118,9 @@ std::string ServeMetrics::Lines(const SchedulerCounters& counters, int64_t seque
             counters.decode_seconds) +
       Count("llamacpp:n_decode_total", "Steps.", counters.rounds) +
       Count("llamacpp:n_tokens_max", "Most tokens of a text with its prompt.", length_max_) +
-      Count("llamacpp:spec_decode_num_drafts_total", "Drafts: there are none.", 0) +
-      Count("llamacpp:spec_decode_num_draft_tokens_total", "Tokens of drafts.", 0) +
-      Count("llamacpp:spec_decode_num_accepted_tokens_total", "Of these, right ones.", 0) +
+      Count("llamacpp:spec_decode_num_drafts_total", "Steps of a text with guesses.", drafts_) +
+      Count("llamacpp:spec_decode_num_draft_tokens_total", "Tokens of drafts.", guessed_) +
+      Count("llamacpp:spec_decode_num_accepted_tokens_total", "Of these, right ones.", right_) +
       Gauge("llamacpp:prompt_tokens_seconds", "Tokens of prompts processed in a second.",
             MeanOf(counters.tokens_prefilled, counters.prefill_seconds)) +
       Gauge("llamacpp:predicted_tokens_seconds", "Tokens of texts processed in a second.",

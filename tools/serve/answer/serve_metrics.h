@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kvant/scheduler.h"
+#include "kvant/text_request.h"
 
 namespace kvant::tools {
 
@@ -49,8 +50,9 @@ class ServeMetrics {
   void CountClosed();                   // a client has left before its answer ended
   void CountGenerated(int64_t tokens);  // of a text, its end token included
   void CountLength(int64_t tokens);     // of a text with its prompt
-  void AddFirstToken(double seconds);   // from a request to its first token
-  void AddTokenGap(double seconds);     // between two tokens of a text
+  void CountGuesses(const Generation& text);
+  void AddFirstToken(double seconds);  // from a request to its first token
+  void AddTokenGap(double seconds);    // between two tokens of a text
 
   int64_t began() const { return began_; }  // counting, in seconds since 1970
 
@@ -66,6 +68,9 @@ class ServeMetrics {
   uint64_t unknown_fields_ = 0;
   uint64_t closed_ = 0;
   uint64_t generated_ = 0;
+  uint64_t drafts_ = 0;  // passes with guesses
+  uint64_t guessed_ = 0;
+  uint64_t right_ = 0;
   int64_t length_max_ = 0;
   TokenCounts tokens_;
   Histogram first_token_{{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120}};

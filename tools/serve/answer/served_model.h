@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 
 #include "engine/tokenizer/fill_tokens.h"
 #include "kvant/chat.h"
+#include "kvant/draft.h"
 #include "kvant/embed.h"
 #include "kvant/memory_plan.h"
 #include "kvant/model.h"
@@ -34,6 +36,9 @@ struct ServedModelOptions {
   std::string alias;         // the model's name in answers
   SamplingOptions sampling;  // where requests say nothing else
   int64_t max_tokens = -1;   // of a chat, where requests say nothing else
+  // Makes the draft of a text; empty: texts have none.
+  std::function<Result<std::shared_ptr<Draft>>()> draft = {};
+  int64_t draft_tokens = 0;
   ChatRenderOptions render;
   size_t queue_max = 64;
   double stall = 0.25;  // seconds, see SchedulerOptions

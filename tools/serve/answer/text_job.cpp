@@ -92,6 +92,11 @@ TextRequest::Setup TextJob::SetupOf(Sample& sample, std::shared_ptr<const TextIn
   }
   if (fields_.best_of > fields_.samples && !options.log_probs.has_value()) options.log_probs = 0;
   options.logits.grammar = grammar_;
+  if (served_.options().draft) {
+    auto draft = served_.options().draft();
+    if (draft.ok()) options.draft = *draft;
+    options.draft_tokens = served_.options().draft_tokens;
+  }
   if (use_ == TextUse::kChat) {
     options.special = served_.marks_are_control();
     options.logits.thoughts = ThoughtsBehind(sample.prompt->text, *served_.chat_template());
@@ -309,6 +314,7 @@ void TextJob::EndSample(Sample& sample, TextRequest& request) {
   // An end token is one that was generated, too.
   const bool has_end_token = generation.finish_reason == FinishReason::kStop;
   if (has_end_token) served_.metrics().CountGenerated(1);
+  served_.metrics().CountGuesses(generation);
   if (answered_ || gone_) return;
   if (generation.finish_reason == FinishReason::kCancelled && !sample.stopped) {
     ApiError error;
