@@ -33,8 +33,8 @@ SessionOptions Exact(int64_t context) {
   return options;
 }
 
-std::unique_ptr<Runner> OpenRunner(const std::shared_ptr<const Model>& model,
-                                   const SessionOptions& options) {
+std::unique_ptr<Runner> OpenPredicting(const std::shared_ptr<const Model>& model,
+                                       const SessionOptions& options) {
   auto runner = Runner::Create(model, options);
   EXPECT_TRUE(runner.ok()) << runner.error().message;
   return runner.ok() ? std::move(*runner) : nullptr;
@@ -63,7 +63,7 @@ TEST_P(Predictors, LogitsAreThoseOfTheDefinitionOnEveryInstructionSet) {
     const auto vocab = static_cast<size_t>(model->vocab_size());
     ASSERT_EQ(expected.size(), tokens.size() * vocab);
     for (const size_t piece : {size_t{1}, size_t{7}, size_t{29}}) {
-      const auto runner = OpenRunner(model, Exact(predicting.seeded().context()));
+      const auto runner = OpenPredicting(model, Exact(predicting.seeded().context()));
       const SequenceId sequence = runner->NewSequence().value();
       for (size_t done = 0; done + piece < tokens.size(); done += piece) {
         ExpectOk(runner->Append(sequence, std::span(tokens).subspan(done, piece)));
@@ -91,8 +91,8 @@ TEST_P(Predictors, GuessesLeaveNoTrace) {
   EXPECT_EQ(model->predictors(), 1);
   EXPECT_EQ(model->cache_layers().size(), plain_model->cache_layers().size() + 1);
   const std::vector<TokenId> tokens = predicting.seeded().Tokens();
-  const auto plain = OpenRunner(plain_model, Exact(128));
-  const auto runner = OpenRunner(model, Exact(128));
+  const auto plain = OpenPredicting(plain_model, Exact(128));
+  const auto runner = OpenPredicting(model, Exact(128));
   const SequenceId one = plain->NewSequence().value();
   const SequenceId other = runner->NewSequence().value();
   EXPECT_TRUE(plain->Predict(one, tokens[0], 3)->empty());
@@ -118,7 +118,7 @@ TEST_P(Predictors, FollowForksAndRewinds) {
   const std::span<const TokenId> all(tokens);
   SessionOptions options = Exact(128);
   options.sequences = 3;
-  const auto runner = OpenRunner(model, options);
+  const auto runner = OpenPredicting(model, options);
   const SequenceId first = runner->NewSequence().value();
   ExpectOk(runner->Append(first, all.first(40)));
   const auto guess_of = [&](SequenceId sequence) {
