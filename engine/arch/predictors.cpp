@@ -123,6 +123,25 @@ Status AddHead(const Stack& stack, size_t number, int64_t vocab, const GgufTenso
   return {};
 }
 
+// Whether a layer begins with an attention whose keys and values are its own and all that it reads.
+bool BeginsWithOwnKeys(const LayerSpec& layer) {
+  if (layer.sublayers.empty()) return false;
+  const auto& block = layer.sublayers.front().block;
+  if (const auto* attention = std::get_if<Attention>(&block)) {
+    return !attention->keys_of.has_value() && !attention->indexer.has_value() &&
+           attention->mask.kind != MaskKind::kAll;
+  }
+  const auto* latent = std::get_if<LatentAttention>(&block);
+  return latent != nullptr && !latent->indexer.has_value();
+}
+
+Error NotKeysAlone(const graph::PlanBuilder& builder, const Stack& stack, size_t number) {
+  return MakeError(ErrorCode::kNotSupported,
+                   "{}: layer {}: expected a layer that predicts further tokens to begin with an "
+                   "attention and to keep nothing but its own keys and values",
+                   builder.path(), stack.layers.size() + number);
+}
+
 }  // namespace
 
 Status AddPredictorStores(const ModelSpec& spec, const GgufTensor& embedding, ValueId stream,
@@ -138,24 +157,19 @@ Status AddPredictorStores(const ModelSpec& spec, const GgufTensor& embedding, Va
                                                {.floats = hidden, .cols = stack.dim}));
   builder.plan().SetEncoded(hidden);
   for (size_t i = 0; i < stack.predictors.layers.size(); ++i) {
-    const auto& sublayers = stack.predictors.layers[i].sublayers;
-    const bool attends =
-        !sublayers.empty() && (std::holds_alternative<Attention>(sublayers.front().block) ||
-                               std::holds_alternative<LatentAttention>(sublayers.front().block));
-    if (!attends || i >= graph::kDraftPlans.size()) {
-      return MakeError(
-          ErrorCode::kNotSupported,
-          "{}: layer {}: expected at most {} layers that predict further tokens, which "
-          "begin with an attention",
-          builder.path(), stack.layers.size() + i, graph::kDraftPlans.size());
+    if (i >= graph::kDraftPlans.size()) {
+      return MakeError(ErrorCode::kNotSupported,
+                       "{}: expected at most {} layers that predict further tokens, found {}",
+                       builder.path(), graph::kDraftPlans.size(), stack.predictors.layers.size());
     }
+    if (!BeginsWithOwnKeys(stack.predictors.layers[i])) return NotKeysAlone(builder, stack, i);
     KVANT_ASSIGN(const ValueId beginning,
                  AddBeginning(stack, i, spec.vocab, embedding, hidden, builder));
     LayerPlace place = PlaceOf(spec, i, beginning, cos_sin, shared);
     place.stores_only = true;
     const size_t before = builder.plan().cache_layers().size();
     KVANT_TRY(AddLayer(place, builder));
-    KVANT_CHECK(builder.plan().cache_layers().size() == before + 1);
+    if (builder.plan().cache_layers().size() != before + 1) return NotKeysAlone(builder, stack, i);
   }
   return {};
 }
@@ -180,6 +194,9 @@ Result<std::unique_ptr<graph::Plan>> BuildDraftPlan(const formats::GgufFile& fil
   place.cache_id =
       static_cast<int>(decode.cache_layers().size() - stack.predictors.layers.size() + number);
   KVANT_TRY(AddLayer(place, builder));
+  if (builder.plan().cache_layers().size() != decode.cache_layers().size()) {
+    return NotKeysAlone(builder, stack, number);
+  }
   KVANT_TRY(AddHead(stack, number, spec.vocab, *embedding, stream, builder));
   return builder.Finish();
 }

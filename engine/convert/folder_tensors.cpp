@@ -167,24 +167,36 @@ int64_t FolderTensors::CountPredictors(const HfFamily& family, const Safetensors
   int64_t count = 0;
   while (has(fmt::format("{}layers.{}.eh_proj.weight", kInnerModel, layers + count))) ++count;
   // A network of its own may share one matrix among several layers, which has no place.
-  const bool is_one = has(MtpName(0, "eh_proj.weight")) &&
+  const bool is_one = !has(MtpName(1, "input_layernorm.weight")) &&
                       has(MtpName(0, "input_layernorm.weight")) &&
-                      !has(MtpName(1, "input_layernorm.weight"));
+                      has(MtpName(0, "eh_proj.weight")) && has(MtpName(0, "enorm.weight")) &&
+                      has(MtpName(0, "hnorm.weight"));
   return count == 0 && is_one ? 1 : count;
 }
 
-// A tensor of "mtp", by the name that it would have in a layer behind the others.
-const SafetensorsTensor* FolderTensors::FindPredictor(std::string_view hf_name) const {
+// The name in "mtp" of a tensor that would have this name in a layer behind the others.
+std::optional<std::string> FolderTensors::NameOfPredictor(std::string_view hf_name) const {
   constexpr std::string_view kLayers = "layers.";
-  if (predictors_from_ < 0 || !hf_name.starts_with(kInnerModel)) return nullptr;
+  if (predictors_from_ < 0 || !hf_name.starts_with(kInnerModel)) return {};
   hf_name.remove_prefix(kInnerModel.size());
-  if (!hf_name.starts_with(kLayers)) return nullptr;
+  if (!hf_name.starts_with(kLayers)) return {};
   hf_name.remove_prefix(kLayers.size());
   int64_t layer = 0;
   const auto [end, error] = std::from_chars(hf_name.begin(), hf_name.end(), layer);
-  if (error != std::errc() || layer < predictors_from_) return nullptr;
+  if (error != std::errc() || layer < predictors_from_) return {};
   hf_name.remove_prefix(static_cast<size_t>(end - hf_name.begin()) + 1);
-  return FindAsItIs(MtpName(layer - predictors_from_, hf_name));
+  return MtpName(layer - predictors_from_, hf_name);
+}
+
+const SafetensorsTensor* FolderTensors::FindPredictor(std::string_view hf_name) const {
+  const auto name = NameOfPredictor(hf_name);
+  return name.has_value() ? FindAsItIs(*name) : nullptr;
+}
+
+std::string FolderTensors::ShownName(std::string_view hf_name) const {
+  const auto name = NameOfPredictor(hf_name);
+  const bool is_network = model_.Find(MtpName(0, "eh_proj.weight")) != nullptr;
+  return name.has_value() && is_network ? *name : std::string(hf_name);
 }
 
 // A tensor under the full name. Folders of 2018 and 2019 call the weights and biases of BERT's
@@ -304,7 +316,11 @@ Status FolderTensors::CheckAllUsed(const HfShape& shape) const {
                      "{}: tensor {} has no place in a model of class {} with {} layers",
                      model_.FileOf(tensor), Quoted(tensor.name), class_, shape.layers);
   }
-  if (left_out) Log(LogLevel::kWarning, "layers that predict further tokens are left out");
+  if (left_out && shape.kept_predictors > 0) {
+    Log(LogLevel::kWarning, "some tensors that predict further tokens are left out");
+  } else if (left_out) {
+    Log(LogLevel::kWarning, "layers that predict further tokens are left out");
+  }
   if (activation_scales) {
     Log(LogLevel::kWarning,
         "scales of activations and of the cache are left out: kvant finds scales of its own for "

@@ -59,6 +59,9 @@ class FolderTensors {
   bool HasExperts(int64_t layer) const;
   bool tied() const { return tied_; }  // the output's weights are the embedding's
 
+  // The name of a tensor for messages: that in the folder's network "mtp" for one of its layers.
+  std::string ShownName(std::string_view hf_name) const;
+
   void Use(const formats::SafetensorsTensor& tensor) { used_.emplace(tensor.name); }
 
   // kNotSupported for a tensor that was not used and has no place in the model. Logs a warning
@@ -72,6 +75,7 @@ class FolderTensors {
 
   const formats::SafetensorsTensor* FindInTextModel(std::string_view hf_name) const;
   const formats::SafetensorsTensor* FindAsItIs(std::string_view hf_name) const;
+  std::optional<std::string> NameOfPredictor(std::string_view hf_name) const;
   const formats::SafetensorsTensor* FindPredictor(std::string_view hf_name) const;
   Status FindTying(const formats::JsonObject& config);
   Status FindEmbedding(const arch::HfTensor& embedding);

@@ -159,7 +159,8 @@ Status SessionReader::CheckShape(GroupId group) {
   KVANT_TRY(in_.GetBytes(found.data(), sizeof found));
   if (window != shape.window || found != SessionShape(shape)) {
     return MakeError(ErrorCode::kNotSupported,
-                     "{}: session file: saved with other types or windows of the KV cache",
+                     "{}: session file: saved with other types, windows or layers of the KV "
+                     "cache (--draft mtp adds layers)",
                      in_.path());
   }
   for (const int layer : shape.layers) {

@@ -267,6 +267,8 @@ RecipeModel DescribeModel(const formats::GgufFile& file) {
   model.heads = number("attention.head_count");
   model.kv_heads = number("attention.head_count_kv");
   if (model.kv_heads == 0) model.kv_heads = model.heads;
+  const GgufTensor* embedding = file.FindTensor(kEmbeddingName);
+  model.embedding_columns = embedding != nullptr ? embedding->dims[0] : 0;
   model.makes_vectors = file.Find(fmt::format("{}.pooling_type", model.arch)) != nullptr &&
                         file.FindTensor(kOutputName) == nullptr;
   if (const formats::GgufValue* tokens = file.Find("tokenizer.ggml.tokens")) {
@@ -303,7 +305,9 @@ const FormatTraits& FittingFormat(const Recipe& recipe, const RecipeModel& model
   const FormatTraits& exact = Format("Q8_0");
   const bool is_mix = Names("Q4_K Q5_K ", base.name);
   const bool is_odd = columns % base.block_values != 0 && columns % exact.block_values == 0;
-  if (!is_mix || !is_odd || !model.makes_vectors) return FittingFormat(wanted, columns);
+  const bool has_odd_embedding = model.embedding_columns % base.block_values != 0;
+  if (!is_mix || !is_odd || !model.makes_vectors || !has_odd_embedding)
+    return FittingFormat(wanted, columns);
   return tensor.name == kEmbeddingName ? FittingFormat(base, columns) : exact;
 }
 

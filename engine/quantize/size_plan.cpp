@@ -137,10 +137,12 @@ class SizePlanner {
     std::vector<double> sensitivities;
     for (size_t i = 0; i < matrices_.size(); ++i) {
       const double typical = TypicalSensitivity(matrices_[i].tensor->name, layers, output);
-      // A text may not reach a matrix, such as one that only drafts use.
+      // A text may not reach a matrix, such as one that only drafts use. Indexers choose nothing in
+      // texts that are no longer than what they choose.
       constexpr double kLeastPart = 0.05;
-      sensitivities.push_back(measured.empty() ? typical
-                                               : std::max(measured[i], kLeastPart * typical));
+      const bool of_indexer = matrices_[i].tensor->name.find(".indexer.") != std::string::npos;
+      const double least = of_indexer ? typical : kLeastPart * typical;
+      sensitivities.push_back(measured.empty() ? typical : std::max(measured[i], least));
     }
     return sensitivities;
   }

@@ -52,8 +52,10 @@ Result<std::span<const TokenId>> Predictor::Guess(kv::Sequence& sequence, const 
   count = std::min({count, pass_.limits.chunk, core_.options.context - sequence.length});
   if (heads_.size() > 1) count = std::min(count, std::ssize(heads_));
   const bool can = !heads_.empty() && !last.empty() && count > 0 && !sequence.replaying();
-  if (!can || !core_.cache->Reserve(sequence, count).ok()) return std::span<const TokenId>();
-  executor_.RunCopies();
+  if (!can) return std::span<const TokenId>();
+  const bool reserved = core_.cache->Reserve(sequence, count).ok();
+  executor_.RunCopies();  // where it failed, too: tables refer to what is to be copied
+  if (!reserved) return std::span<const TokenId>();
   rows_.assign(last.begin(), last.end());
   reader_.tables = sequence.tables;
   reader_.pruned = sequence.pruned;

@@ -17,25 +17,30 @@ using formats::Json;
 constexpr int64_t kIndexMax = 1 << 20;  // positions or blocks that an indexer chooses
 
 Status ReadTypes(const JsonObject& config, const Json& types, HfShape& shape) {
-  const bool fits = types.is_array() && std::ssize(types) == shape.layers &&
+  const bool fits = types.is_array() && std::ssize(types) >= shape.layers &&
                     std::ranges::all_of(
                         types, [](const Json& type) { return type == "full" || type == "shared"; });
   if (!fits) {
     return config.Wrong("indexer_types",
                         fmt::format("\"full\" or \"shared\" for each of {} layers", shape.layers));
   }
-  for (const Json& type : types) shape.index_layers.push_back(type == "full");
+  // What stands behind the layers is of layers that predict further tokens.
+  for (int64_t i = 0; i < shape.layers; ++i) {
+    shape.index_layers.push_back(types[static_cast<size_t>(i)] == "full");
+  }
   return {};
 }
 
 Status ReadPattern(const JsonObject& config, const std::string& pattern, HfShape& shape) {
   const bool fits =
-      std::ssize(pattern) == shape.layers && pattern.find_first_not_of("FS") == std::string::npos;
+      std::ssize(pattern) >= shape.layers && pattern.find_first_not_of("FS") == std::string::npos;
   if (!fits) {
     return config.Wrong("index_topk_pattern",
                         fmt::format("a letter F or S for each of {} layers", shape.layers));
   }
-  for (const char letter : pattern) shape.index_layers.push_back(letter == 'F');
+  for (int64_t i = 0; i < shape.layers; ++i) {
+    shape.index_layers.push_back(pattern[static_cast<size_t>(i)] == 'F');
+  }
   return {};
 }
 

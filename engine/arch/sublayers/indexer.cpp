@@ -62,6 +62,11 @@ Result<graph::ChosenBy> Indexer::AddNodes(const graph::IndexInput& in,
 }
 
 Result<Indexer> ReadIndexer(const Metadata& metadata, IndexUnits units) {
+  if (metadata.predicting() == PredictingLayers::kRead) {
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: layers that predict further tokens are not supported beside an indexer",
+                     metadata.file().path());
+  }
   Indexer indexer;
   KVANT_ASSIGN(indexer.shape.heads, metadata.Count("attention.indexer.head_count", kHeadsMax));
   KVANT_ASSIGN(indexer.shape.dim, metadata.Count("attention.indexer.key_length", kHeadDimMax));
@@ -72,6 +77,11 @@ Result<Indexer> ReadIndexer(const Metadata& metadata, IndexUnits units) {
   KVANT_ASSIGN(indexer.shape.block, metadata.Count(kBlockKey, kIndexTopMax));
   KVANT_ASSIGN(indexer.shape.local,
                metadata.CountOr("attention.indexer.local_blocks", kIndexTopMax, 0));
+  if (indexer.shape.local > indexer.shape.top_k) {
+    return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected at most {}, found {}",
+                     metadata.file().path(), metadata.Key("attention.indexer.local_blocks"),
+                     indexer.shape.top_k, indexer.shape.local);
+  }
   if (indexer.shape.block % cpu::kKeyTileTokens != 0) {
     return MakeError(ErrorCode::kNotSupported, "{}: key {}: expected a multiple of {}, found {}",
                      metadata.file().path(), metadata.Key(kBlockKey), int64_t{cpu::kKeyTileTokens},

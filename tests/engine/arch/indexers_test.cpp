@@ -47,6 +47,22 @@ TEST(Indexers, OfGlmAreSaidByTypesAPatternOrAnInterval) {
   EXPECT_EQ(LogitsOf(seeded), expected);
   seeded.config["index_topk_pattern"] = "FSF";
   EXPECT_THAT(seeded.Message(), testing::HasSubstr("index_topk_pattern"));
+  seeded.config["index_topk_pattern"] = "FSFSF";  // the last letter is of no layer
+  EXPECT_EQ(LogitsOf(seeded), expected);
+  seeded.config.erase("index_topk_pattern");
+  seeded.config["indexer_types"] = {"full", "shared", "full", "shared", "full"};
+  EXPECT_EQ(LogitsOf(seeded), expected);
+}
+
+TEST(Indexers, OfMiniMaxM3SeeNoMoreLastBlocksThanTheyChoose) {
+  SeededModel seeded("minimax-m3");
+  const int64_t blocks = seeded.config["index_topk_blocks"];
+  seeded.config["index_local_blocks"] = blocks + 1;
+  const auto path = seeded.Convert();
+  ASSERT_TRUE(path.ok()) << path.error().message;
+  const auto model = Model::Open(*path);
+  ASSERT_FALSE(model.ok());
+  EXPECT_THAT(model.error().message, testing::HasSubstr("attention.indexer.local_blocks"));
 }
 
 // Files of GLM 5.2 that do not say which layers have an indexer are known by their context.

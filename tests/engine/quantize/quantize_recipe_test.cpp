@@ -107,18 +107,22 @@ TEST(Recipe, FallsBackToWhatRowsCanHold) {
 
 // The rows that pass through a model for vectors get more bits than its embedding.
 TEST(Recipe, SparesTheEmbeddingOfModelsForVectors) {
-  const auto fitting = [](const char* recipe, bool makes_vectors, const char* name, int64_t columns,
-                          const char* wanted) {
+  static constexpr const char* kQuery = "blk.0.attn_q.weight";
+  static constexpr const char* kTokens = "token_embd.weight";
+  int64_t of_embedding = 384;
+  const auto fitting = [&](const char* recipe, bool makes_vectors, const char* name,
+                           int64_t columns, const char* wanted) {
     formats::GgufTensor tensor;
     tensor.name = name;
     tensor.dims[0] = columns;
     tensor.dims[1] = 64;
-    const RecipeModel model{.arch = "bert", .layers = 6, .makes_vectors = makes_vectors};
+    const RecipeModel model{.arch = "bert",
+                            .layers = 6,
+                            .embedding_columns = name == kTokens ? columns : of_embedding,
+                            .makes_vectors = makes_vectors};
     return std::string(
         FittingFormat(*FindRecipe(recipe), model, tensor, *quant::FindFormat(wanted)).name);
   };
-  constexpr const char* kQuery = "blk.0.attn_q.weight";
-  constexpr const char* kTokens = "token_embd.weight";
   EXPECT_EQ(fitting("Q4_K_M", true, kQuery, 384, "Q4_K"), "Q8_0");
   EXPECT_EQ(fitting("Q4_K_S", true, kQuery, 384, "Q5_K"), "Q8_0");
   EXPECT_EQ(fitting("Q4_K_M", true, kTokens, 384, "Q8_0"), "Q5_0");
@@ -130,6 +134,9 @@ TEST(Recipe, SparesTheEmbeddingOfModelsForVectors) {
   EXPECT_EQ(fitting("Q4_K_M", true, kQuery, 40, "Q4_K"), "F16");
   EXPECT_EQ(fitting("Q4_K_M", false, kQuery, 384, "Q4_K"), "Q5_0");
   EXPECT_EQ(fitting("Q4_K_M", false, kTokens, 384, "Q8_0"), "Q8_0");
+  // An embedding that keeps its type leaves nothing to spend on the other matrices.
+  of_embedding = 768;
+  EXPECT_EQ(fitting("Q4_K_M", true, "blk.0.ffn_down.weight", 1152, "Q4_K"), "Q5_0");
 }
 
 }  // namespace

@@ -84,8 +84,13 @@ Status DraftGroup::Check(const OptionList& list) const {
     return MakeError(ErrorCode::kInvalid, "--draft: expected mtp:N with N from 1 to {}, found '{}'",
                      kTokensMax, Visible(*model));
   }
+  if (predicts() && TokensOf(*model) > 0 && tokens.has_value()) {
+    return MakeError(ErrorCode::kInvalid,
+                     "--draft-tokens: expected none beside --draft {}, which says how many",
+                     *model);
+  }
   if (!model->empty()) return {};
-  return MakeError(ErrorCode::kInvalid, "--draft: expected a model or ngram, found ''");
+  return MakeError(ErrorCode::kInvalid, "--draft: expected a model, ngram or mtp, found ''");
 }
 
 Status DraftGroup::CheckPredicted(const OptionList& list) const {
