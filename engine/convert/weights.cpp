@@ -194,7 +194,8 @@ class Planner {
       KVANT_ASSIGN(const bool found, AddSource(row, hf_name, tensor));
       if (!found) {
         if (row.presence == Presence::kOptional && expert == 0) return {};
-        return MakeError(ErrorCode::kCorrupt, "{}: tensor {} is missing{}", Place(), folder_.ShownName(hf_name),
+        return MakeError(ErrorCode::kCorrupt, "{}: tensor {} is missing{}", Place(),
+                         folder_.ShownName(hf_name),
                          row.presence == Presence::kUnlessTied
                              ? ", and config.json says \"tie_word_embeddings\": false"
                              : "");

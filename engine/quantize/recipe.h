@@ -61,8 +61,9 @@ const quant::FormatTraits& FittingFormat(const quant::FormatTraits& wanted, int6
 // The format that a matrix gets for the one that a recipe wants for it, whatever its rows are like.
 // The mixes of Q4_K and Q5_K spare an embedding that is only looked up, not the matrices that rows
 // of a model for vectors pass through: where the rows of its embedding are too odd, the embedding
-// becomes what the base format would, and other matrices with odd rows Q8_0. That takes fewer bytes than llama-quantize's choice,
-// which is the other way round, and leaves a third of the error (bench/results/embeddings.md).
+// becomes what the base format would, and other matrices with odd rows Q8_0. That takes fewer
+// bytes than llama-quantize's choice, which is the other way round, and leaves a third of the error
+// (bench/results/embeddings.md).
 const quant::FormatTraits& FittingFormat(const Recipe& recipe, const RecipeModel& model,
                                          const formats::GgufTensor& tensor,
                                          const quant::FormatTraits& wanted);

@@ -133,6 +133,15 @@ std::vector<kv::GroupShape> GroupLayers(const Model& model, const SessionOptions
   return groups;
 }
 
+MemoryPlan::Group StatesOf(const kv::GroupShape& shape, int64_t blocks) {
+  MemoryPlan::Group states;
+  states.layers = static_cast<int>(shape.layers.size());
+  states.states = blocks;
+  states.state_bytes = shape.block_bytes();
+  states.bytes = shape.block_bytes() * static_cast<uint64_t>(blocks);
+  return states;
+}
+
 }  // namespace
 
 graph::PassLimits EncoderLimits(const SessionOptions& options, int64_t positions) {
@@ -282,11 +291,7 @@ Result<MemoryPlan> PlanMemory(const Model& model, const SessionOptions& wanted) 
     for (const kv::GroupShape& shape : cache.groups) {
       const int64_t blocks = kv::Cache::BlocksNeeded(shape, options.context, options.chunk);
       if (shape.holds_states()) {
-        MemoryPlan::Group& states = plan.groups.emplace_back();
-        states.layers = static_cast<int>(shape.layers.size());
-        states.states = blocks;
-        states.state_bytes = shape.block_bytes();
-        states.bytes = shape.block_bytes() * static_cast<uint64_t>(blocks);
+        plan.groups.push_back(StatesOf(shape, blocks));
         continue;
       }
       const int64_t rows = blocks * kv::kBlockTokens;

@@ -142,6 +142,7 @@ TEST_F(BenchTest, FieldsAreWhatTheirNamesSay) {
 TEST_F(BenchTest, CountsTheExpertsThatATokenUses) {
   const double quantized = 2 * (256 * (256 + 2 * 128 + 256) + 2 * 3 * 256 * 256) + 256 * 512;
   ExpectWork("moe-tiny", quantized, 2 * 256 * 8 * 4);
+  ExpectWork("gpt-oss-tiny", quantized, 2 * 256 * 8 * 4);  // with biases
 }
 
 // Two layers with 4 heads of 64 + 32 dimensions and values of 64, latents of 128; the first layer
@@ -163,18 +164,13 @@ TEST_F(BenchTest, CountsKimiDeltaAttention) {
   ExpectWork("kda-tiny", quantized, 2 * 256 * 8 * 4);
 }
 
-// Four layers with 4 heads of 128, 2 kv heads and a gate for each value.
-TEST_F(BenchTest, CountsGatesOfValues) {
-  const double layer = 256 * (512 + 2 * 256 + 512 + 512) + 3 * 256 * 512;
-  ExpectWork("muse-tiny", 4 * layer + 256 * 512);
-}
-
-// Four layers with a gate for each of 4 heads; the first layer has no experts, the others a shared
-// one beside 2 of 8.
-TEST_F(BenchTest, CountsGatesOfHeads) {
-  const double attention = 256 * (512 + 2 * 256 + 4 + 512);
+// Four layers with a gate for each value, or for each of 4 heads; 2 of 8 experts beside a shared
+// one.
+TEST_F(BenchTest, CountsGates) {
+  const double attention = 256 * (512 + 2 * 256 + 512);
+  ExpectWork("muse-tiny", 4 * (attention + 256 * 512 + 3 * 256 * 512) + 256 * 512);
   const double ffns = 3 * 256 * 512 + 3 * 3 * 3 * 256 * 256;
-  ExpectWork("laguna-tiny", 4 * attention + ffns + 256 * 512, 3 * 256 * 8 * 4);
+  ExpectWork("laguna-tiny", 4 * (attention + 256 * 4) + ffns + 256 * 512, 3 * 256 * 8 * 4);
 }
 
 // Seven layers with 4 heads of 128 and 2 kv heads; the embedding is the output matrix too.
@@ -196,12 +192,6 @@ TEST_F(BenchTest, CountsTheBytesOverTheBusToADevice) {
     EXPECT_GT(found["bus_bytes_per_step"].get<uint64_t>(), beams * row);
     EXPECT_LT(found["bus_bytes_per_step"].get<uint64_t>(), beams * row + 16384);
   }
-}
-
-// The sizes of moe-tiny.
-TEST_F(BenchTest, CountsExpertsWithBiases) {
-  const double quantized = 2 * (256 * (256 + 2 * 128 + 256) + 2 * 3 * 256 * 256) + 256 * 512;
-  ExpectWork("gpt-oss-tiny", quantized, 2 * 256 * 8 * 4);
 }
 
 // Three layers with 2 key heads and 4 value heads of 64, and one with 4 heads of 128, which have

@@ -188,7 +188,8 @@ TEST_F(LongTexts, DraftsChangeNothing) {
   const Words sampled = {"-p", "ROMEO:", "-n", "40", "-s", "3"};
   EXPECT_EQ(Text(With(sampled, {"--draft", "shakespeare"})), Text(sampled));
   ExpectRefused(RunModel(With(request, {"--draft", "/nonexistent"})), 1, "/nonexistent");
-  ExpectRefused(RunModel(With(request, {"--draft", ""})), 2, "--draft: expected a model, ngram or mtp");
+  ExpectRefused(RunModel(With(request, {"--draft", ""})), 2,
+                "--draft: expected a model, ngram or mtp");
   ExpectRefused(RunModel(With(request, {"--draft", "ngram", "--draft-tokens", "32"})), 2,
                 "--draft-tokens: expected a whole number from 1 to 31");
   ExpectRefused(RunModel(With(request, {"--draft", SourcePath("tests/reference/random_llamas/"

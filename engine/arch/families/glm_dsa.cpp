@@ -74,6 +74,6 @@ constexpr HfFamily kHf[] = {{
 }  // namespace
 
 extern const Family kFamily;
-const Family kFamily = {.name = kName, .models = "GLM 5, 5.1 and 5.2", .read = Read, .hf = kHf};
+const Family kFamily = {.name = kName, .models = "GLM 5", .read = Read, .hf = kHf};
 
 }  // namespace kvant::arch::glm_dsa

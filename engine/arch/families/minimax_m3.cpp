@@ -3,6 +3,7 @@
 // indexer, each of whose heads chooses blocks of positions for some kv heads. Norms multiply by 1 +
 // weight in folders.
 #include <algorithm>
+#include <array>
 
 #include <nlohmann/json.hpp>
 
@@ -30,8 +31,13 @@ Status AddIndexers(const Metadata& metadata, const ModelSpec& model,
   KVANT_ASSIGN(Indexer indexer, ReadIndexer(metadata, IndexUnits::kBlocks));
   indexer.epsilon = model.stacks.front().final_norm.epsilon;
   for (size_t i = 0; i < attentions.size(); ++i) {
-    const std::string name = fmt::format("blk.{}.indexer.q_proj.weight", i);
-    if (metadata.file().FindTensor(name) == nullptr) continue;
+    // A layer with some of them lacks the others, which is an error later.
+    const bool has_one = std::ranges::any_of(
+        std::array{"q_proj", "k_proj", "q_norm", "k_norm"}, [&](const char* tensor) {
+          const std::string name = fmt::format("blk.{}.indexer.{}.weight", i, tensor);
+          return metadata.file().FindTensor(name) != nullptr;
+        });
+    if (!has_one) continue;
     Attention& attention = attentions[i];
     indexer.rope = attention.rope;
     KVANT_TRY(CheckRotation(metadata, indexer, model.ropes));

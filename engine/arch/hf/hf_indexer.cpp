@@ -24,7 +24,7 @@ Status ReadTypes(const JsonObject& config, const Json& types, HfShape& shape) {
     return config.Wrong("indexer_types",
                         fmt::format("\"full\" or \"shared\" for each of {} layers", shape.layers));
   }
-  // What stands behind the layers is of layers that predict further tokens.
+  // Entries behind those of the layers are of layers that predict further tokens.
   for (int64_t i = 0; i < shape.layers; ++i) {
     shape.index_layers.push_back(types[static_cast<size_t>(i)] == "full");
   }

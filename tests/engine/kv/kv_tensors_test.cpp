@@ -72,13 +72,18 @@ INSTANTIATE_TEST_SUITE_P(Transformers, HfCaches, testing::Values("mha", "gqa-win
 
 // The shape of the keys of two sequences; the key of a latent row is its rotated part.
 std::vector<int64_t> KeyShape(const Kind& kind, int64_t positions) {
-  if (kind.arch == "deepseek2") return {2, 1, positions, LatentShape().latent.rope};
+  if (kind.arch.starts_with("deepseek")) return {2, 1, positions, LatentShape().latent.rope};
   return {2, 2, positions, 16};
 }
 
-// Rotated parts and latents do not fit one tensor.
+// Indexers have a layer of keys alone behind each attention's.
+bool HasIndexers(const Kind& kind) {
+  return kind.arch == "deepseek32" || kind.arch == "minimax-m3";
+}
+
+// Rotated parts and latents do not fit one tensor, nor do keys without values.
 std::vector<KvLayout> Layouts(const Kind& kind) {
-  if (kind.arch == "deepseek2") return {KvLayout::kBhsd};
+  if (kind.arch == "deepseek2" || HasIndexers(kind)) return {KvLayout::kBhsd};
   return {KvLayout::kBhsd, KvLayout::kKbhsd, KvLayout::kBkhsd};
 }
 
@@ -96,8 +101,9 @@ TEST_P(RunnerKinds, ExportAndImportInEveryLayout) {
   const int64_t held = GetParam().sees_all() ? 150 : behind;
   const auto bhsd = runner->Export(ids, KvLayout::kBhsd);
   ASSERT_TRUE(bhsd.ok()) << bhsd.error().message;
-  const KvTensor* key = bhsd->Find("past_key_values.1.key");
-  const KvTensor* value = bhsd->Find("past_key_values.1.value");
+  const std::string shown = HasIndexers(GetParam()) ? "past_key_values.2." : "past_key_values.1.";
+  const KvTensor* key = bhsd->Find(shown + "key");
+  const KvTensor* value = bhsd->Find(shown + "value");
   ASSERT_TRUE(key != nullptr && value != nullptr);
   EXPECT_EQ(key->shape, KeyShape(GetParam(), held));
   const KvTensor* before = bhsd->Find("past_key_values.0.key");

@@ -30,10 +30,11 @@ int64_t TokensOf(std::string_view model) {
 }  // namespace
 
 void DraftGroup::Add(OptionList& list) {
-  list.Text("--draft,--model-draft,--spec-draft-model", &model, "MODEL",
-            "Guess several tokens at once with a smaller model, with 'ngram' from the text itself, "
-            "or with 'mtp' or 'mtp:N' by the layers of the model that predict further tokens, N at "
-            "most. Guesses are made as long as they save time, and never change the text");
+  list.Text(
+      "--draft,--model-draft,--spec-draft-model", &model, "MODEL",
+      "Guess several tokens at once with a smaller model, with 'ngram' from the text, or with "
+      "'mtp[:N]' by layers of the model itself. N is the most at once. Guesses are made as "
+      "long as they save time, and never change the text");
   std::vector<std::string> values = ModelNames();
   values.emplace_back("ngram");
   values.emplace_back(kPredicted);
