@@ -231,7 +231,8 @@ std::span<const float> Runner::row(int64_t i) const {
 
 Result<std::span<const TokenId>> Runner::Predict(SequenceId sequence, TokenId next, int64_t count) {
   KVANT_ASSIGN(run::SequenceState* const state, engine_->sequences->Get(sequence));
-  if (state->hidden == nullptr) return std::span<const TokenId>();
+  const bool full = state->kv.length >= context();
+  if (state->hidden == nullptr || full) return std::span<const TokenId>();
   KVANT_TRY(run::CheckTokens(*engine_->core, state->kv.length, {&next, 1}));
   return engine_->predictor->Guess(state->kv, *state->hidden, next, count);
 }

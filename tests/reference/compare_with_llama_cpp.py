@@ -197,9 +197,9 @@ def main():
     parser.add_argument("program")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--tolerance", type=float, default=0.02)
-    parser.add_argument("--library")
+    parser.add_argument("--library", dest="shared_object")
     options = parser.parse_args()
-    library = options.library or packaged_library()
+    library = options.shared_object or packaged_library()
     names = sorted(path.stem for path in SEEDED.glob("*.json"))
     chosen = [name for name in names if not options.names or any(name.startswith(begin) for begin in options.names)]
     agreeing = sum([compare(options.program, library, name, options.tolerance) for name in chosen])

@@ -226,6 +226,12 @@ TEST_F(LongTexts, LayersOfTheModelGuess) {
     ExpectRefused(RunModel(With(other, {"--draft", wrong})), 2,
                   "--draft: expected mtp:N with N from 1 to 31");
   }
+  ExpectRefused(RunModel(With(other, {"--draft", "mtp", "--spec-type", "draft-simple"})), 2,
+                "--spec-type: draft-simple expects --draft with a model, found 'mtp'");
+  ExpectRefused(RunModel(With(other, {"--draft", "mtp:2", "--draft-tokens", "9"})), 2,
+                "--draft-tokens: expected none beside --draft mtp:2");
+  ExpectRefused(RunProgram({"inspect", *path, "--draft", "mtp"}), 2,
+                "--draft: expected --plan, --shares or --memory with it");
 }
 
 // An option that cannot work is refused before the first token.

@@ -164,6 +164,9 @@ int InspectCommand(CommandLine& line) {
   if (options.draft.model.has_value() && !options.draft.predicts()) {
     return line.UsageError("--draft: expected mtp or mtp:N");
   }
+  if (options.draft.predicts() && !options.WantsModel()) {
+    return line.UsageError("--draft: expected --plan, --shares or --memory with it");
+  }
   Positionals positionals;
   if (const auto code = TakePositionals(
           line, options.model, model_optional ? ModelNeed::kOptional : ModelNeed::kRequired,

@@ -96,6 +96,10 @@ int RunCommand(CommandLine& line) {
                                         StdinUse::kAccepted, &positionals)) {
     return *code;
   }
+  // The draft decides how the model is opened.
+  if (const Status draft = options.continuation.draft.Check(list); !draft.ok()) {
+    return line.UsageError(draft.error().message);
+  }
   ResultStream out;
   FinishReason finish_reason = FinishReason::kStop;
   const auto opened = OpenModel(options, positionals.model);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/available_memory.h"
+#include "base/log.h"
 #include "base/result.h"
 #include "kvant/embed.h"
 #include "tools/commands.h"
@@ -111,7 +112,11 @@ Result<std::shared_ptr<const Model>> OpenModel(const std::string& path,
   // The models of a folder need not all have layers that guess.
   const bool plain = options.draft.predicts() && options.models.has_value() && !opened.ok() &&
                      opened.error().code == ErrorCode::kNotSupported;
-  if (plain) opened = Model::Open(path, options.model.Options());
+  if (plain) {
+    const std::string reason = opened.error().message;
+    opened = Model::Open(path, options.model.Options());
+    if (opened.ok()) Log(LogLevel::kWarning, fmt::format("{}; served without --draft", reason));
+  }
   KVANT_ASSIGN(auto model, std::move(opened));
   if (options.WantsVectors(*model)) return model;
   KVANT_TRY(model->CheckDecoder());

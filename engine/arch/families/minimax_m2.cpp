@@ -4,6 +4,7 @@
 #include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
+#include "engine/arch/hf/hf_block_sparse.h"
 #include "engine/arch/hf/hf_settings.h"
 #include "engine/arch/hf/hf_tensors.h"
 #include "engine/arch/hf/rope_scaling.h"
@@ -31,18 +32,11 @@ Result<ModelSpec> Read(const Metadata& metadata) {
 constexpr std::string_view kClasses[] = {"MiniMaxM2ForCausalLM"};
 constexpr double kBase = 5e6;
 
-constexpr std::array<HfTensor, 5> kExperts = {
-    HfOfExperts("model.layers.{}.block_sparse_moe.gate.weight", kRouterName, Extent::kExperts,
-                Extent::kDim),
+constexpr std::array<HfTensor, 1> kSelectionBias = {
     HfOfExperts("model.layers.{}.block_sparse_moe.e_score_correction_bias",
-                "blk.{}.exp_probs_b.bias", Extent::kExperts, Extent::kNone),
-    HfOfExperts("model.layers.{}.block_sparse_moe.experts.{}.w1.weight",
-                "blk.{}.ffn_gate_exps.weight", Extent::kExpertFfn, Extent::kDim, ExpertForm::kEach),
-    HfOfExperts("model.layers.{}.block_sparse_moe.experts.{}.w3.weight",
-                "blk.{}.ffn_up_exps.weight", Extent::kExpertFfn, Extent::kDim, ExpertForm::kEach),
-    HfOfExperts("model.layers.{}.block_sparse_moe.experts.{}.w2.weight",
-                "blk.{}.ffn_down_exps.weight", Extent::kDim, Extent::kExpertFfn, ExpertForm::kEach),
-};
+                "blk.{}.exp_probs_b.bias", Extent::kExperts, Extent::kNone)};
+
+constexpr auto kExperts = Join(kHfBlockSparseRouter, kSelectionBias, kHfBlockSparseExperts);
 
 constexpr auto kTensors = Join(
     kHfEnds, kHfNormBeforeAttention, kHfSeparateQkv,

@@ -12,6 +12,7 @@
 #include "cpu/kernels/rope.h"
 #include "engine/arch/decoder.h"
 #include "engine/arch/family.h"
+#include "engine/arch/hf/hf_block_sparse.h"
 #include "engine/arch/hf/hf_indexer.h"
 #include "engine/arch/hf/hf_settings.h"
 #include "engine/arch/hf/hf_tensors.h"
@@ -75,24 +76,12 @@ constexpr double kGateFactor = 1.702;  // of cpu::Activation::kSwigluClamped, wi
 constexpr double kGateLimit = 7.0;
 constexpr int64_t kIndexMax = 1 << 20;  // positions of a block, and blocks
 
-constexpr std::array<HfTensor, 8> kExperts = {
-    HfOfExperts("model.layers.{}.block_sparse_moe.gate.weight", kRouterName, Extent::kExperts,
-                Extent::kDim),
+constexpr std::array<HfTensor, 1> kSelectionBias = {
     HfOfExperts("model.layers.{}.block_sparse_moe.e_score_correction_bias",
-                "blk.{}.exp_probs_b.bias", Extent::kExperts, Extent::kNone),
-    HfOfExperts("model.layers.{}.block_sparse_moe.experts.{}.w1.weight",
-                "blk.{}.ffn_gate_exps.weight", Extent::kExpertFfn, Extent::kDim, ExpertForm::kEach),
-    HfOfExperts("model.layers.{}.block_sparse_moe.experts.{}.w3.weight",
-                "blk.{}.ffn_up_exps.weight", Extent::kExpertFfn, Extent::kDim, ExpertForm::kEach),
-    HfOfExperts("model.layers.{}.block_sparse_moe.experts.{}.w2.weight",
-                "blk.{}.ffn_down_exps.weight", Extent::kDim, Extent::kExpertFfn, ExpertForm::kEach),
-    HfOfExperts("model.layers.{}.block_sparse_moe.shared_experts.gate_proj.weight",
-                "blk.{}.ffn_gate_shexp.weight", Extent::kSharedFfn, Extent::kDim),
-    HfOfExperts("model.layers.{}.block_sparse_moe.shared_experts.up_proj.weight",
-                "blk.{}.ffn_up_shexp.weight", Extent::kSharedFfn, Extent::kDim),
-    HfOfExperts("model.layers.{}.block_sparse_moe.shared_experts.down_proj.weight",
-                "blk.{}.ffn_down_shexp.weight", Extent::kDim, Extent::kSharedFfn),
-};
+                "blk.{}.exp_probs_b.bias", Extent::kExperts, Extent::kNone)};
+
+constexpr auto kExperts =
+    Join(kHfBlockSparseRouter, kSelectionBias, kHfBlockSparseExperts, kHfBlockSparseSharedExpert);
 
 constexpr std::array<HfTensor, 4> kIndexer = {{
     HfOfIndexer("model.layers.{}.self_attn.index_q_proj.weight", "blk.{}.indexer.q_proj.weight",

@@ -67,7 +67,7 @@ Status DraftGroup::TakeKind(const std::string& kind) {
   if (kind.starts_with("ngram")) {
     model = "ngram";
   } else if (kind == "draft-mtp") {
-    model = kPredicted;
+    if (!predicts()) model = kPredicted;  // "mtp:N" says the same and more
   } else if (kind == "none") {
     model.reset();
   } else if (kind != "draft-simple") {
@@ -76,6 +76,7 @@ Status DraftGroup::TakeKind(const std::string& kind) {
                      "since other drafts are not there, found '{}'",
                      Visible(kind));
   }
+  is_of_model_ = kind == "draft-simple";
   return {};
 }
 
@@ -84,6 +85,10 @@ Status DraftGroup::Check(const OptionList& list) const {
   if (model->starts_with("mtp:") && !predicts()) {
     return MakeError(ErrorCode::kInvalid, "--draft: expected mtp:N with N from 1 to {}, found '{}'",
                      kTokensMax, Visible(*model));
+  }
+  if (predicts() && is_of_model_) {
+    return MakeError(ErrorCode::kInvalid,
+                     "--spec-type: draft-simple expects --draft with a model, found '{}'", *model);
   }
   if (predicts() && TokensOf(*model) > 0 && tokens.has_value()) {
     return MakeError(ErrorCode::kInvalid,

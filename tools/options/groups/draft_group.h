@@ -44,6 +44,8 @@ struct DraftGroup {
  private:
   void AddTokens(OptionList& list);
   Status TakeKind(const std::string& kind);
+
+  bool is_of_model_ = false;  // llama.cpp's word draft-simple was given
 };
 
 }  // namespace kvant::tools

@@ -146,7 +146,6 @@ Status CheckContinuation(const OptionList& list, const RunOptions& options) {
         {"--draft", "--session", "--prompt-cache", "--context-shift", "--keep"}},
        {one.session.has_value(), kExcludes, "--session", {"--prompt-cache"}},
        {one.prompt_cache_all, kExcludes, "--prompt-cache-all", {"--prompt-cache-ro"}}}));
-  KVANT_TRY(one.draft.Check(list));
   for (const char* name : {"--session", "--prompt-cache"}) {
     if (!list.Given(name) || !one.File()->empty()) continue;
     return MakeError(ErrorCode::kInvalid, "{}: expected a file, found ''", name);
