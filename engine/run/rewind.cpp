@@ -155,13 +155,17 @@ Status Runner::ComputeLogits(SequenceId sequence) {
   }
   const auto tokens = std::span(std::as_const(state->tokens));
   run::LogitRows::Row row = run::LogitRows::kNone;
+  const int64_t length = state->kv.length - 1;
+  // The pass leaves the row of the last token anew.
+  if (state->hidden != nullptr) state->hidden->Cut(length);
   // Runs the last token once more, after the others.
   const auto compute = [&](kv::Sequence& others) -> Status {
     run::PassPart part{.kv = &others,
                        .earlier = tokens.first(tokens.size() - 1),
                        .tokens = tokens.last(1),
                        .source = state->source_input(),
-                       .adapters = state->adapters_in_use()};
+                       .adapters = state->adapters_in_use(),
+                       .hidden = state->hidden.get()};
     KVANT_TRY(engine_->executor->RunPass({&part, 1}, nullptr, [&](auto shown) -> Status {
       row = rows.Take();
       std::copy(shown[0].logits.begin(), shown[0].logits.end(), rows.values(row).begin());
@@ -169,7 +173,6 @@ Status Runner::ComputeLogits(SequenceId sequence) {
     }));
     return part.status;
   };
-  const int64_t length = state->kv.length - 1;
   if (!core.cache.has_value()) {
     state->kv.length = length;
     const Status status = compute(state->kv);

@@ -136,6 +136,9 @@ TEST_P(Predictors, FollowForksAndRewinds) {
   ExpectOk(runner->Step({&input, 1}, {}));
   ExpectOk(runner->Rewind(fork, 40));
   EXPECT_EQ(guess_of(fork), expected);
+  // The last token once more, behind the row of the token before it.
+  ExpectOk(runner->ComputeLogits(fork));
+  EXPECT_EQ(guess_of(fork), expected);
   ExpectOk(runner->Append(fork, all.subspan(40, 1)));
   ExpectOk(runner->Append(first, all.subspan(40, 6)));
   ExpectOk(runner->Rewind(first, 41));
