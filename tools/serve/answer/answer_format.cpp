@@ -56,15 +56,20 @@ Json TimingsJson(const SampleAnswer& sample) {
   const auto per_token = [](double ms, int64_t count) {
     return count > 0 ? ms / static_cast<double>(count) : 0;
   };
-  return {{"cache_n", sample.cached_tokens},
-          {"prompt_n", prompt},
-          {"prompt_ms", prompt_ms},
-          {"prompt_per_token_ms", per_token(prompt_ms, prompt)},
-          {"prompt_per_second", PerSecond(prompt, sample.prompt_seconds)},
-          {"predicted_n", sample.completion_tokens},
-          {"predicted_ms", predicted_ms},
-          {"predicted_per_token_ms", per_token(predicted_ms, steps)},
-          {"predicted_per_second", PerSecond(steps, sample.completion_seconds)}};
+  Json out = {{"cache_n", sample.cached_tokens},
+              {"prompt_n", prompt},
+              {"prompt_ms", prompt_ms},
+              {"prompt_per_token_ms", per_token(prompt_ms, prompt)},
+              {"prompt_per_second", PerSecond(prompt, sample.prompt_seconds)},
+              {"predicted_n", sample.completion_tokens},
+              {"predicted_ms", predicted_ms},
+              {"predicted_per_token_ms", per_token(predicted_ms, steps)},
+              {"predicted_per_second", PerSecond(steps, sample.completion_seconds)}};
+  if (sample.drafted_tokens > 0) {
+    out["draft_n"] = sample.drafted_tokens;
+    out["draft_n_accepted"] = sample.accepted_tokens;
+  }
+  return out;
 }
 
 Json ProgressJson(const SampleAnswer& sample, const PromptProgress& progress) {

@@ -45,6 +45,8 @@ struct SampleAnswer {
   int64_t reasoning_tokens = 0;
   double prompt_seconds = 0;
   double completion_seconds = 0;
+  int64_t drafted_tokens = 0;   // guessed by a draft
+  int64_t accepted_tokens = 0;  // of these, right
   int64_t text_offset = 0;  // characters of the text so far, for lists of completions
   uint64_t seed = 0;
 };

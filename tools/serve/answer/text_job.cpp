@@ -14,6 +14,14 @@ double SecondsBetween(TextJob::Clock::time_point from, TextJob::Clock::time_poin
   return std::chrono::duration<double>(to - from).count();
 }
 
+// What a text has taken so far, which its timings show.
+void TakeTimes(const Generation& generation, SampleAnswer& answer) {
+  answer.prompt_seconds = generation.prefill_seconds;
+  answer.completion_seconds = generation.decode_seconds;
+  answer.drafted_tokens = generation.drafted_tokens;
+  answer.accepted_tokens = generation.accepted_tokens;
+}
+
 }  // namespace
 
 TextJob::TextJob(ServedModel& served, TextUse use, TextFields fields,
@@ -283,8 +291,7 @@ void TextJob::EmitEvents(Sample& sample, const EventMaker& make) {
   if (events.empty()) return;
   if (fields_.usage_in_chunks) events.back()["usage"] = OpenAiFormat::UsageJson(Usage());
   if (fields_.timings_in_chunks && sample.request != nullptr) {
-    answer.prompt_seconds = sample.request->generation().prefill_seconds;
-    answer.completion_seconds = sample.request->generation().decode_seconds;
+    TakeTimes(sample.request->generation(), answer);
     events.back()["timings"] = TimingsJson(answer);
   }
   Send(events);
@@ -334,8 +341,7 @@ void TextJob::EndSample(Sample& sample, TextRequest& request) {
   if (has_end_token) ++answer.completion_tokens;
   answer.cached_tokens = request.reused_tokens();
   answer.seed = request.seed();
-  answer.prompt_seconds = generation.prefill_seconds;
-  answer.completion_seconds = generation.decode_seconds;
+  TakeTimes(generation, answer);
   sample.prompt_log_probs = generation.prompt_log_probs;
   if (fields_.stream) BeginSample(sample);
   answer.finish_reason = sample.stopped ? "stop" : FinishReasonOf(generation.finish_reason);
