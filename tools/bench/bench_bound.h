@@ -24,6 +24,7 @@ struct SpeedCase {
   int64_t depth = 0;
   int64_t sequences = 1;  // side by side, each with tokens of its own
   int64_t beams = 1;      // if more than 1: one sequence, one text
+  int64_t guesses = 0;    // most tokens that the model's own layers guess at once; 0: no draft
   int64_t source = 0;     // tokens of the source behind which encoder-decoders write
   bool encodes = false;   // the test is reading the source
 

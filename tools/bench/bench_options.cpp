@@ -9,6 +9,7 @@
 #include "cpu/kv_format_list.h"
 #include "engine/limits.h"
 #include "kvant/kv_type.h"
+#include "tools/options/groups/draft_group.h"
 #include "tools/options/groups/idle_options.h"
 #include "tools/options/groups/settings_group.h"
 #include "tools/options/model_names.h"
@@ -52,7 +53,7 @@ constexpr std::array<int64_t, 3> kUsualBeams = {1, 4, 8};
 // The options as they are written.
 struct Texts {
   std::vector<std::string> models, synthetic, prompts, generated, pairs, depths, batches, beams;
-  std::vector<std::string> sources, threads, chunks, kv_types, k_types, v_types, maps;
+  std::vector<std::string> sources, drafts, threads, chunks, kv_types, k_types, v_types, maps;
   std::optional<std::string> output, error_output;
   bool machine = false;
   bool compare_no_cache = false;
@@ -73,6 +74,12 @@ void AddTestOptions(OptionList& list, Texts& texts, BenchOptions& options) {
              "For encoder-decoders: tokens of the source; encoding it is a test of its own, and "
              "decode tests follow it",
              "512, or as many as it reads");
+  list.Texts(
+      "--draft", &texts.drafts, "mtp[:N]",
+      "Decode tests of one sequence also with guesses, N at once (default: 3), by the layers "
+      "of the model that predict further tokens; shows how many were right and what a pass "
+      "with guesses costs, and no bounds");
+  list.Values("--draft", {"mtp"});
   list.Integer("-r,--repetitions", &options.repetitions, {1, 10000}, "Runs of each test");
   list.Flag("--machine", &texts.machine,
             "Measure the machine alone: memory bandwidth and arithmetic");
@@ -90,7 +97,7 @@ void AddOtherOptions(OptionList& list, Texts& texts, BenchOptions& options) {
   list.Texts(
       "--synthetic", &texts.synthetic, "SHAPE[:TYPE]",
       "A random model in memory instead of a file: 1b, 3b, 8b (Llama), qwen3-4b, qwen3vl-4b, "
-      "gemma3-4b, muse-glimmer-9b (12 of 52 layers), qwen35-9b, deepseek-lite, "
+      "gemma3-4b, muse-glimmer-9b (12 of 52 layers), qwen35-9b, qwen35-9b-mtp, deepseek-lite, "
       "deepseek3-cut, deepseek32-cut (4 of 61 layers), ling-3-tiny, "
       "laguna-xs-6b (8 of 40 layers), gpt-oss-20b, moe-4b or moe-30b-a3b (Qwen 3 with experts), "
       "opus-mt or flan-t5-base; in any type of 'kvant quantize'");
@@ -159,6 +166,25 @@ Result<std::vector<KvTypes>> CombineKvTypes(const Texts& texts) {
   return types;
 }
 
+// The numbers of guesses at once, of texts like "mtp:2".
+Result<std::vector<int64_t>> ParseDrafts(const std::vector<std::string>& texts) {
+  std::vector<int64_t> guesses;
+  for (const std::string& text : texts) {
+    for (const std::string& part : SplitList(text)) {
+      DraftGroup draft;
+      draft.model = part;
+      if (!draft.predicts()) {
+        return MakeError(ErrorCode::kInvalid,
+                         "--draft: expected mtp or mtp:N, the drafts that can be measured, found "
+                         "'{}'",
+                         Visible(part));
+      }
+      guesses.push_back(draft.TokensAtOnce());
+    }
+  }
+  return guesses;
+}
+
 using Fallback = std::vector<std::string>;
 
 Status ParseTests(Texts& texts, BenchOptions* options) {
@@ -186,6 +212,8 @@ Status ParseTests(Texts& texts, BenchOptions* options) {
   KVANT_ASSIGN(options->beams,
                numbers("--beams", texts.beams, {operations ? "1-8*2" : "1"}, sequences));
   KVANT_ASSIGN(options->sources, ParseNumbers("--source-length", texts.sources, {1, kTokensMax}));
+  KVANT_ASSIGN(options->drafts, ParseDrafts(texts.drafts));
+  if (!options->drafts.empty()) options->no_bounds = true;
   options->prompts_given = !texts.prompts.empty();
   options->beams_given = !texts.beams.empty();
   const std::string all_threads = std::to_string(DefaultThreadCount());
@@ -241,6 +269,18 @@ Status ParseModels(const CommandLine& line, const Texts& texts, BenchOptions* op
   return {};
 }
 
+Status CheckDrafts(const BenchOptions& options) {
+  if (options.drafts.empty()) return {};
+  if (options.mode != BenchMode::kSpeed) {
+    return MakeError(ErrorCode::kInvalid,
+                     "--draft: expected decode tests, found another measurement");
+  }
+  if (options.no_kv_cache) {
+    return MakeError(ErrorCode::kInvalid, "--draft: expected a KV cache, found --no-kv-cache");
+  }
+  return {};
+}
+
 Status CheckTests(const BenchOptions& options) {
   KVANT_TRY(options.settings.Options());
   const auto positive = [](const std::vector<int64_t>& numbers) {
@@ -258,7 +298,7 @@ Status CheckTests(const BenchOptions& options) {
   if (lengths && !(positive(options.depths) && positive(options.generated))) {
     return MakeError(ErrorCode::kInvalid, "-d and -n: expected at least 1, found 0");
   }
-  return {};
+  return CheckDrafts(options);
 }
 
 }  // namespace
@@ -307,6 +347,10 @@ SessionOptions BenchOptions::Session(const KvTypes& types, int64_t threads_now,
   session.chunk = chunk;
   session.kv_cache = !no_kv_cache;
   session.cancel = &CancelFlag();
+  // A wrong guess goes back over the states of recurrent layers.
+  for (const int64_t guesses : drafts) {
+    session.state_log = std::max(session.state_log, guesses + 1);
+  }
   return session;
 }
 

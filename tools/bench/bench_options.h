@@ -35,7 +35,8 @@ struct BenchOptions {
   std::vector<SyntheticModel> synthetic;
   ModelGroup loading;
 
-  // Every combination of the values in these lists is measured.
+  // Every combination of the values in these lists is measured. Drafts are measured in decode tests
+  // of one sequence, beside the same tests without.
   std::vector<int64_t> prompts;
   std::vector<int64_t> generated;
   std::vector<std::pair<int64_t, int64_t>> pairs;  // prompt and generated tokens in one test
@@ -43,6 +44,7 @@ struct BenchOptions {
   std::vector<int64_t> batches;
   std::vector<int64_t> beams;
   std::vector<int64_t> sources;  // lengths, of encoder-decoders
+  std::vector<int64_t> drafts;   // guesses at once, by layers of the model; without: no draft
   std::vector<int64_t> threads;
   std::vector<int64_t> chunks;
   std::vector<KvTypes> kv_types;

@@ -10,7 +10,10 @@
 #include "base/thread_pool.h"
 #include "engine/run/memory_plan.h"
 #include "kvant/beam_generator.h"
+#include "kvant/draft.h"
+#include "kvant/generator.h"
 #include "kvant/random.h"
+#include "kvant/sampler.h"
 #include "tools/bench/bench_speed.h"
 #include "tools/options/groups/session_group.h"
 #include "tools/options/model_facts.h"
@@ -33,6 +36,7 @@ Result<BenchModel> Open(const BenchOptions& options, const std::string& path,
   BenchModel out;
   const auto start = Clock::now();
   ModelOptions loading = options.loading.Options();
+  loading.predictors = !options.drafts.empty();
   loading.access = map == MapUse::kMapped ? FileAccess::kMap : FileAccess::kRead;
   KVANT_ASSIGN(out.model, Model::Open(path, loading));
   out.load_seconds = SecondsSince(start);
@@ -164,8 +168,33 @@ uint64_t BusBytes(const Runner& runner) {
 
 }  // namespace
 
+// The likeliest tokens behind the depth, of which the first pass has no guesses.
+Result<SpeedRunner::Times> SpeedRunner::RunDrafted(const SpeedCase& test) {
+  const Model& model = runner_->model();
+  SamplingOptions greedy;
+  greedy.temperature = 0;
+  KVANT_ASSIGN(Sampler sampler, Sampler::Create(greedy, model.vocab_size(), &model.tokenizer()));
+  GenerateOptions generate;
+  generate.max_tokens = test.n_gen;
+  generate.ignore_eos = true;
+  generate.cancel = runner_->options().cancel;
+  generate.draft = std::make_shared<PredictedDraft>();
+  generate.draft_tokens = test.guesses;
+  const auto prompt = std::span(tokens_.front()).subspan(static_cast<size_t>(depth_), 1);
+  KVANT_ASSIGN(const Generation text, Generate(*runner_, sequences_.front(), model.tokenizer(),
+                                               sampler, prompt, generate, {}));
+  if (text.finish_reason == FinishReason::kCancelled) {
+    return MakeError(ErrorCode::kCancelled, "cancelled");
+  }
+  return Times{.seconds = text.prefill_seconds + text.decode_seconds,
+               .passes = text.decode_passes + 1,
+               .guessed = text.drafted_tokens,
+               .right = text.accepted_tokens};
+}
+
 Result<SpeedRunner::Times> SpeedRunner::Run(const SpeedCase& test) {
   for (const SequenceId sequence : sequences_) KVANT_TRY(runner_->Rewind(sequence, depth_));
+  if (test.guesses > 0) return RunDrafted(test);
   Times times;
   const uint64_t bus_before = BusBytes(*runner_);
   const auto start = Clock::now();
@@ -175,6 +204,7 @@ Result<SpeedRunner::Times> SpeedRunner::Run(const SpeedCase& test) {
   }
   for (int64_t i = 0; i < test.n_gen; ++i) KVANT_TRY(StepAll(1));
   times.seconds = SecondsSince(start);
+  times.passes = test.n_gen + (test.n_prompt > 0 ? 1 : 0);
   times.bus_bytes = BusBytes(*runner_) - bus_before;
   for (const SequenceId sequence : sequences_) KVANT_TRY(CheckLogits(runner_->logits(sequence)));
   return times;

@@ -35,14 +35,15 @@ std::string Now() {
   return text;
 }
 
-// "pp512", "tg128 @ d8192", "pp512+tg128", "4 x tg128", "tg128 of 4 beams"; of encoder-decoders
-// "src512" and "tg128 @ src512"
+// "pp512", "tg128 @ d8192", "pp512+tg128", "4 x tg128", "tg128 of 4 beams", "tg128 mtp:2"; of
+// encoder-decoders "src512" and "tg128 @ src512"
 std::string TestName(const SpeedCase& test) {
   if (test.encodes) return fmt::format("src{}", test.source);
   std::string name = test.n_prompt > 0 ? fmt::format("pp{}", test.n_prompt) : "";
   if (test.n_gen > 0) name += fmt::format("{}tg{}", name.empty() ? "" : "+", test.n_gen);
   if (test.sequences > 1) name = fmt::format("{} x {}", test.sequences, name);
   if (test.beams > 1) name += fmt::format(" of {} beams", test.beams);
+  if (test.guesses > 0) name += fmt::format(" mtp:{}", test.guesses);
   if (test.source > 0) name += fmt::format(" @ src{}", test.source);
   if (test.depth > 0) name += fmt::format(" @ d{}", test.depth);
   return name;
@@ -66,7 +67,7 @@ struct SpeedResult {
   std::vector<double> seconds;
   std::vector<double> first_seconds;
   uint64_t peak_memory = 0;
-  uint64_t bus_bytes = 0;  // of one repetition
+  SpeedTimes last;  // of the last repetition
 
   std::vector<double> Speeds() const {
     std::vector<double> speeds;
@@ -166,11 +167,17 @@ class SpeedBench {
     for (const int64_t n : options_.generated) {
       if (plain_decode) tests.push_back({.n_gen = n});
     }
+    for (const int64_t n : options_.generated) {
+      if (!plain_decode || batch > 1 || source > 0) continue;
+      for (const int64_t guesses : options_.drafts) {
+        tests.push_back({.n_gen = n, .guesses = guesses});
+      }
+    }
     for (const auto& [p, n] : options_.pairs) tests.push_back({.n_prompt = p, .n_gen = n});
     std::erase_if(tests, [](const SpeedCase& test) { return test.tokens() == 0; });
     if (tests.empty()) return {};
     int64_t longest = 0;
-    for (const SpeedCase& test : tests) longest = std::max(longest, test.tokens());
+    for (const SpeedCase& test : tests) longest = std::max(longest, test.tokens() + test.guesses);
     session.context = *std::max_element(options_.depths.begin(), options_.depths.end()) + longest;
     session.sequences = batch;
     KVANT_ASSIGN(SpeedRunner runner, SpeedRunner::Create(model_.model, session, source));
@@ -231,7 +238,7 @@ class SpeedBench {
       KVANT_ASSIGN(const SpeedRunner::Times times, run(test));
       result.seconds.push_back(times.seconds);
       result.first_seconds.push_back(times.first_seconds);
-      result.bus_bytes = times.bus_bytes;
+      result.last = times;
     }
     result.peak_memory = PeakMemory();
     return AddRow(session, result);
@@ -245,16 +252,14 @@ class SpeedBench {
     Json row = ModelFields(model_, session);
     AddTimes(result, row);
     report_.Note(SpeedTable::Common(row));
-    if (!options_.no_bounds) {
-      KVANT_TRY(AddBound(session, result, row));
-      const std::string explanation = table_.Explanation();
-      if (!explanation.empty()) report_.Note(explanation);
-    }
+    if (!options_.no_bounds) KVANT_TRY(AddBound(session, result, row));
+    const std::string explanation = table_.Explanation();
+    if (!explanation.empty()) report_.Note(explanation);
     report_.AddRow(row, {table_.Cells(row, TestName(result.test))});
     return {};
   }
 
-  void AddTimes(const SpeedResult& result, Json& row) const {
+  void AddTimes(const SpeedResult& result, Json& row) {
     std::vector<double> nanoseconds;
     std::vector<uint64_t> samples_ns;
     for (const double s : result.seconds) {
@@ -281,10 +286,27 @@ class SpeedBench {
     if (options_.settings.options.offload == Offload::kAttention) {
       const int64_t steps = (result.test.n_prompt > 0 ? 1 : 0) + result.test.n_gen;
       row["bus_bytes_per_step"] =
-          result.bus_bytes / static_cast<uint64_t>(std::max<int64_t>(steps, 1));
+          result.last.bus_bytes / static_cast<uint64_t>(std::max<int64_t>(steps, 1));
     }
+    if (!options_.drafts.empty()) AddGuesses(result, row);
     row["samples_ns"] = samples_ns;
     row["samples_ts"] = speeds;
+  }
+
+  // What guesses were worth. A pass with guesses is compared with one of the test before it that
+  // had none: both of the same number of tokens at the same depth.
+  void AddGuesses(const SpeedResult& result, Json& row) {
+    const SpeedTimes& last = result.last;
+    const double seconds = Median(result.seconds);
+    if (result.test.guesses == 0) plain_[{result.test.n_gen, result.test.depth}] = seconds;
+    const double plain =
+        plain_[{result.test.n_gen, result.test.depth}] / static_cast<double>(result.test.n_gen);
+    row["n_guesses"] = result.test.guesses;
+    row["n_passes"] = last.passes;
+    row["n_guessed"] = last.guessed;
+    row["n_right"] = last.right;
+    row["pass_ratio"] =
+        last.passes > 0 && plain > 0 ? seconds / static_cast<double>(last.passes) / plain : 0;
   }
 
   Status AddBound(const SessionOptions& session, const SpeedResult& result, Json& row) {
@@ -326,6 +348,7 @@ class SpeedBench {
   BenchReport& report_;
   SpeedTable table_;
   LimitCache limits_;
+  std::map<std::pair<int64_t, int64_t>, double> plain_;  // median seconds by n_gen and depth
 };
 
 }  // namespace

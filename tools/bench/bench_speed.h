@@ -51,6 +51,9 @@ struct SpeedTimes {
   double seconds = 0;        // of the test
   double first_seconds = 0;  // until the logits of the prompt
   uint64_t bus_bytes = 0;    // to and from a device that attends
+  int64_t passes = 0;        // of the model
+  int64_t guessed = 0;       // tokens that a draft guessed, and those of them that were right
+  int64_t right = 0;
 };
 
 // Sequences of random tokens and the tests that are run on them.
@@ -72,6 +75,7 @@ class SpeedRunner {
 
  private:
   Status StepAll(int64_t count);
+  Result<Times> RunDrafted(const SpeedCase& test);
 
   std::unique_ptr<Runner> runner_;
   std::vector<SequenceId> sequences_;

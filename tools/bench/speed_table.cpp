@@ -57,6 +57,18 @@ SpeedTable::SpeedTable(const BenchOptions& options) {
     return fmt::format("{:.{}f} ± {:.{}f}", speed, decimals, row["stddev_ts"].get<double>(),
                        decimals);
   });
+  has_drafts_ = !options.drafts.empty();
+  if (has_drafts_) {
+    Add("right", 6, [](const Json& row, const auto&) {
+      const auto guessed = row["n_guessed"].get<double>();
+      return guessed > 0 ? fmt::format("{:.0f} %", 100 * row["n_right"].get<double>() / guessed)
+                         : "";
+    });
+    Add("pass", 6, [](const Json& row, const auto&) {
+      const auto ratio = row["pass_ratio"].get<double>();
+      return row["n_guesses"] > 0 ? fmt::format("{:.2f} x", ratio) : "";
+    });
+  }
   // The column of the bound comes where there is room for it.
   has_bounds_ = !options.no_bounds &&
                 Width() - kModelWidthMax + kModelWidthMin + kBoundWidth + 3 <= kTableColumns;
@@ -108,6 +120,11 @@ std::string SpeedTable::Common(const Json& row) {
 }
 
 std::string SpeedTable::Explanation() const {
+  if (has_drafts_) {
+    return "right: the share of guesses that were right; pass: the time of a pass with guesses "
+           "over "
+           "that of one without";
+  }
   if (!has_bounds_) return "";
   return "bound: the share that was reached of what the machine allows, and what sets that limit: "
          "reading all weights and the KV cache (memory), or all products (compute)";

@@ -21,7 +21,7 @@ class SpeedTable {
   TableWriter::Cells Cells(const Json& row, const std::string& test) const;
   // "llama 1.10 B Q4_K_M: 643.75 MiB, avx2, 2 threads, KV cache f16, ..."
   static std::string Common(const Json& row);
-  // Tells what the last column says; "" where it is not there.
+  // Tells what the last columns say; "" where they are not there.
   std::string Explanation() const;
 
  private:
@@ -36,6 +36,7 @@ class SpeedTable {
 
   std::vector<Column> columns_;
   bool has_bounds_ = false;
+  bool has_drafts_ = false;
 };
 
 }  // namespace kvant::tools

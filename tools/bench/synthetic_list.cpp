@@ -9,6 +9,35 @@ namespace {
 
 using Shape = SyntheticShape;
 
+const Shape kQwen35Tiny = {.name = "qwen35-tiny",
+                           .family = &arch::qwen35::kFamily,
+                           .dim = 256,
+                           .layers = 4,
+                           .heads = 4,
+                           .kv_heads = 2,
+                           .ffn = 512,
+                           .vocab = 512,
+                           .head_dim = 128,
+                           .delta = Shape::Delta{2, 4, 64, 4}};
+
+const Shape kQwen35Of9B = {.name = "qwen35-9b",
+                           .family = &arch::qwen35::kFamily,
+                           .dim = 4096,
+                           .layers = 32,
+                           .heads = 16,
+                           .kv_heads = 4,
+                           .ffn = 12288,
+                           .vocab = 248320,
+                           .head_dim = 256,
+                           .delta = Shape::Delta{16, 32, 128, 4}};
+
+// A shape with a further layer that predicts a token more.
+Shape WithPredictor(std::string_view name, Shape shape) {
+  shape.name = name;
+  shape.predicts = true;
+  return shape;
+}
+
 const std::array kShapes = {
     // For tests of the program.
     Shape{"tiny", &arch::llama::kFamily, 256, 2, 4, 2, 512, 512},
@@ -143,26 +172,10 @@ const std::array kShapes = {
           .dense_ffn = 18432,
           .latent = Shape::Latent{512, 128, 64, 128, 1536},
           .index = Shape::Index{64, 128, 2048}},
-    Shape{.name = "qwen35-tiny",
-          .family = &arch::qwen35::kFamily,
-          .dim = 256,
-          .layers = 4,
-          .heads = 4,
-          .kv_heads = 2,
-          .ffn = 512,
-          .vocab = 512,
-          .head_dim = 128,
-          .delta = Shape::Delta{2, 4, 64, 4}},
-    Shape{.name = "qwen35-9b",
-          .family = &arch::qwen35::kFamily,
-          .dim = 4096,
-          .layers = 32,
-          .heads = 16,
-          .kv_heads = 4,
-          .ffn = 12288,
-          .vocab = 248320,
-          .head_dim = 256,
-          .delta = Shape::Delta{16, 32, 128, 4}},
+    kQwen35Tiny,
+    WithPredictor("qwen35-tiny-mtp", kQwen35Tiny),
+    kQwen35Of9B,
+    WithPredictor("qwen35-9b-mtp", kQwen35Of9B),
     Shape{.name = "kda-tiny",
           .family = &arch::bailingmoe3::kFamily,
           .dim = 256,

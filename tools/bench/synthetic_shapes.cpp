@@ -149,7 +149,7 @@ void ListLayer(const Shape& shape, int64_t layer, Tensors& list) {
   } else if (shape.latent.has_value()) {
     ListLatentAttention(shape, *shape.latent, prefix, list);
     if (shape.index.has_value()) ListIndexer(shape, *shape.index, prefix, list);
-  } else if (shape.delta.has_value() && (layer + 1) % kDeltaBetween != 0) {
+  } else if (shape.delta.has_value() && layer < shape.layers && (layer + 1) % kDeltaBetween != 0) {
     ListDeltaNet(shape, *shape.delta, prefix, list);
   } else {
     ListAttention(shape, prefix, list);
@@ -162,6 +162,16 @@ void ListLayer(const Shape& shape, int64_t layer, Tensors& list) {
   }
   ListFeedForward(shape, layer, prefix, list);
   if (HasNormsBehind(shape)) list.push_back(NormWeight(prefix + "post_ffw_norm", shape.dim));
+}
+
+// The layer behind the others that predicts a token more.
+void ListPredictor(const Shape& shape, Tensors& list) {
+  const std::string prefix = fmt::format("blk.{}.nextn.", shape.layers);
+  list.push_back({prefix + "eh_proj.weight", 2 * shape.dim, shape.dim});
+  for (const char* norm : {"enorm", "hnorm", "shared_head_norm"}) {
+    list.push_back(NormWeight(prefix + norm, shape.dim));
+  }
+  ListLayer(shape, shape.layers, list);
 }
 
 // The keys of what only some shapes have.
@@ -246,6 +256,7 @@ std::vector<SyntheticTensor> TensorsOf(const SyntheticShape& shape) {
   if (shape.encoder.has_value()) return PairTensors(shape);
   Tensors list = {{"token_embd.weight", shape.dim, shape.vocab}};
   for (int64_t layer = 0; layer < shape.layers; ++layer) ListLayer(shape, layer, list);
+  if (shape.predicts) ListPredictor(shape, list);
   list.push_back(NormWeight("output_norm", shape.dim));
   if (!shape.tied) list.push_back({"output.weight", shape.dim, shape.vocab});
   return list;
@@ -262,7 +273,8 @@ void AddShape(const SyntheticShape& shape, formats::GgufWriter& writer) {
   writer.AddString("general.architecture", shape.family->name);
   add("context_length", 131072);
   add("embedding_length", shape.dim);
-  add("block_count", shape.layers);
+  add("block_count", shape.layers + (shape.predicts ? 1 : 0));
+  if (shape.predicts) add("nextn_predict_layers", 1);
   add("feed_forward_length", shape.dense_ffn > 0 ? shape.dense_ffn : shape.ffn);
   add("attention.head_count", shape.heads);
   AddKvHeads(shape, writer);

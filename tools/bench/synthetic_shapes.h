@@ -57,6 +57,7 @@ struct SyntheticShape {
   int64_t dense_ffn = 0;   // of the first layer, which has no experts; 0: it has
   int64_t window = 0;      // of the layers that have one; 0: none has
   bool tied = false;       // the embedding is the output matrix too
+  bool predicts = false;   // a further layer, with attention, predicts a token more
   Gates gates = Gates::kNone;
   std::optional<Latent> latent = {};
   std::optional<Index> index = {};
