@@ -9,10 +9,21 @@
 #include <span>
 #include <string>
 
+#include <vector>
+
 #include "base/result.h"
 #include "kvant/file_access.h"
 
 namespace kvant {
+
+// A part of a file, in bytes.
+struct FilePart {
+  size_t begin = 0;
+  size_t size = 0;
+};
+
+// Mapped memory that is read soon: its pages may come from the disk together.
+void WillRead(std::span<const std::byte> part);
 
 class MappedFile {
  public:
@@ -23,13 +34,20 @@ class MappedFile {
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
+  // `scattered` parts are read a few bytes here and there: their pages are mapped whatever the
+  // access, come from the disk one by one, and are never locked.
   static Result<MappedFile> Open(const std::string& path, FileAccess access = FileAccess::kMap,
-                                 const ReadProgress& progress = {});
+                                 const ReadProgress& progress = {},
+                                 const std::vector<FilePart>& scattered = {});
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
 
-  // Pins the pages in memory (mlock). kIo with the limit's name where the system refuses.
+  // Makes parts scattered from now on.
+  void Scatter(const std::vector<FilePart>& parts);
+
+  // Pins the pages in memory (mlock), but for scattered parts. kIo with the limit's name where the
+  // system refuses.
   Status Lock() const;
 
   // The pages that lie wholly in this part of bytes() need not stay in this process's memory; they
@@ -37,8 +55,14 @@ class MappedFile {
   void Release(std::span<const std::byte> part) const;
 
  private:
+  // Maps the pages of scattered parts again where they were to be read.
+  Status MapScattered(int file) const;
+  // The parts between the scattered ones.
+  std::vector<FilePart> Others() const;
+
   std::byte* data_ = nullptr;
   size_t size_ = 0;
+  std::vector<FilePart> scattered_;  // whole pages, in the order of the file
   FileAccess access_ = FileAccess::kMap;
   std::string path_;
 };

@@ -43,11 +43,31 @@ struct OpenShard {
   SplitInfo split;
 };
 
+// Where the tables of a shard lie that are left on the disk.
+std::vector<FilePart> ScatteredParts(const OpenShard& opened) {
+  std::vector<FilePart> parts;
+  for (const GgufTensor& tensor : opened.shard.tensors) {
+    if (!IsScatteredTable(tensor)) continue;
+    parts.push_back({static_cast<size_t>(tensor.data - opened.mapping.bytes().data()),
+                     static_cast<size_t>(tensor.size_bytes)});
+  }
+  return parts;
+}
+
 Result<OpenShard> OpenShardFile(const std::string& path, FileAccess access,
                                 UnreadableTensors unreadable, const ReadProgress& progress) {
   OpenShard opened;
-  KVANT_ASSIGN(opened.mapping, MappedFile::Open(path, access, progress));
+  if (access == FileAccess::kMap) {
+    KVANT_ASSIGN(opened.mapping, MappedFile::Open(path, access, progress));
+  } else {
+    // A mapping says where such tables lie before anything is read.
+    KVANT_ASSIGN(opened.mapping, MappedFile::Open(path));
+    KVANT_ASSIGN(opened.shard, ParseGgufShard(opened.mapping.bytes(), path, unreadable));
+    const std::vector<FilePart> scattered = ScatteredParts(opened);
+    KVANT_ASSIGN(opened.mapping, MappedFile::Open(path, access, progress, scattered));
+  }
   KVANT_ASSIGN(opened.shard, ParseGgufShard(opened.mapping.bytes(), path, unreadable));
+  opened.mapping.Scatter(ScatteredParts(opened));
   KVANT_ASSIGN(opened.split, ReadSplitInfo(opened.shard, path));
   return opened;
 }
@@ -103,6 +123,12 @@ Result<std::vector<OpenShard>> OpenAllShards(OpenShard given, const std::string&
 }
 
 }  // namespace
+
+bool IsScatteredTable(const GgufTensor& tensor) {
+  // The tables of n-grams have tens of GiB, those with a row for each token a few.
+  constexpr uint64_t kBytesMin = uint64_t{8} << 30;
+  return tensor.name == "per_layer_token_embd.weight" && tensor.size_bytes >= kBytesMin;
+}
 
 void GgufFile::State::Append(GgufShard shard, uint32_t number) {
   for (GgufTensor& tensor : shard.tensors) tensor.shard = static_cast<int>(number);

@@ -97,6 +97,10 @@ struct GgufTensor {
   int64_t row_bytes() const { return format->row_bytes(dims[0]); }
 };
 
+// Whether a tensor is a table of which a few rows are read here and there, and which is so large
+// that it is left on the disk: it is mapped whatever the access to the file, and never locked.
+bool IsScatteredTable(const GgufTensor& tensor);
+
 // The type of a tensor for people: "Q4_K", "I32", or "type 99" where only the number is known.
 std::string TensorTypeName(const GgufTensor& tensor);
 

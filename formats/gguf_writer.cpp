@@ -140,6 +140,9 @@ void GgufWriter::AddF32s(std::string key, const std::vector<float>& values) {
 void GgufWriter::AddI32s(std::string key, const std::vector<int32_t>& values) {
   Add(std::move(key), NumbersValue(GgufType::kInt32, values));
 }
+void GgufWriter::AddU64s(std::string key, const std::vector<uint64_t>& values) {
+  Add(std::move(key), NumbersValue(GgufType::kUint64, values));
+}
 void GgufWriter::AddBools(std::string key, const std::vector<bool>& values) {
   const std::vector<uint8_t> bytes(values.begin(), values.end());
   Add(std::move(key), NumbersValue(GgufType::kBool, bytes));
@@ -302,8 +305,21 @@ Status GgufWriter::WriteTensor(std::span<const std::byte> bytes) {
     return MakeError(ErrorCode::kInvalid, "{}: tensor {} has {} bytes, but {} were given", path_,
                      Quoted(tensor.name), tensor.size_bytes, bytes.size());
   }
+  return WriteRest(bytes);
+}
+
+Status GgufWriter::WriteRest(std::span<const std::byte> bytes) {
+  KVANT_CHECK(!path_.empty() && next_tensor_ < tensors_.size());
+  const Tensor& tensor = tensors_[next_tensor_];
+  next_byte_ += bytes.size();
+  if (next_byte_ > tensor.size_bytes) {
+    return MakeError(ErrorCode::kInvalid, "{}: tensor {} has {} bytes, but {} were given", path_,
+                     Quoted(tensor.name), tensor.size_bytes, next_byte_);
+  }
   KVANT_TRY(file_.Write(bytes));
+  if (next_byte_ < tensor.size_bytes) return {};
   ++next_tensor_;
+  next_byte_ = 0;
   return Pad();
 }
 

@@ -40,6 +40,7 @@ class GgufWriter {
   void AddStrings(std::string key, const std::vector<std::string>& values);
   void AddF32s(std::string key, const std::vector<float>& values);
   void AddI32s(std::string key, const std::vector<int32_t>& values);
+  void AddU64s(std::string key, const std::vector<uint64_t>& values);
   void AddBools(std::string key, const std::vector<bool>& values);
   void AddU8s(std::string key, const std::vector<uint8_t>& values);
   // Copies a value read from another file as it is, type included.
@@ -61,6 +62,7 @@ class GgufWriter {
   // Creates the file and writes all but the tensor data. kInvalid for a wrong alignment or key.
   Status Begin(const std::string& path);
   Status WriteTensor(std::span<const std::byte> bytes);  // exactly the tensor's size
+  Status WriteRest(std::span<const std::byte> bytes);    // the next bytes of the tensor, in order
   Status Finish();
 
   // Another way from Begin to Finish: after Reserve, which takes the file's whole size from the
@@ -96,6 +98,7 @@ class GgufWriter {
   std::vector<Tensor> tensors_;
   std::set<std::string, std::less<>> tensor_names_;
   size_t next_tensor_ = 0;
+  uint64_t next_byte_ = 0;   // of that tensor
   uint64_t data_begin_ = 0;  // of the tensor data in the file
   std::string path_;
   OutputFile file_;

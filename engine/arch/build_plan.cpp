@@ -58,15 +58,18 @@ Status AddOutput(const ModelSpec& spec, const Stack& stack, const GgufTensor& em
   const ValueId selected = builder.NewFloats("selected", RowSpace::kHead, stack.dim);
   if (stack.streams.has_value()) {
     KVANT_TRY(stack.streams->AddEnd(shared.streams, selected, builder));
+  } else if (stack.hyper.has_value()) {
+    KVANT_TRY(stack.hyper->AddEnd(shared.streams, selected, builder));
   } else {
     builder.Add(RowSpace::kHead, graph::MakeSelectRows(stream, selected, stack.dim));
   }
   const Activations normed =
       builder.NewActivations("output_normed", RowSpace::kHead, stack.dim, operands);
   KVANT_ASSIGN(auto norm, ReadNorm(builder, stack.final_norm, "", stack.dim));
+  const bool has_norm = stack.final_norm.kind != NormKind::kNone;
+  const std::string norm_name(has_norm ? stack.final_norm.tensor : "output_normed");
   builder.Add(RowSpace::kHead,
-              graph::MakeNorm(builder.kernels(), std::string(stack.final_norm.tensor),
-                              std::move(norm), selected, normed));
+              graph::MakeNorm(builder.kernels(), norm_name, std::move(norm), selected, normed));
   const ValueId logits = builder.NewFloats("logits", RowSpace::kHead, spec.vocab);
   builder.AddMatMul(RowSpace::kHead, name, std::move(operands), normed, logits, cpu::Store::kSet);
   if (stack.output.scale != 1) {
@@ -187,6 +190,9 @@ Result<std::unique_ptr<graph::Plan>> BuildPlan(const formats::GgufFile& file,
   if (stack.streams.has_value()) {
     KVANT_ASSIGN(shared.streams, stack.streams->AddBegin(stream, builder));
     shared.stream_shape = stack.streams->shape;
+  } else if (stack.hyper.has_value()) {
+    shared.streams = stack.hyper->AddBegin(stream, builder);
+    shared.stream_shape = stack.hyper->shape;
   }
   KVANT_ASSIGN(const auto cos_sin, AddLayers(spec, stack, stream, shared, builder));
   if (!stack.predictors.layers.empty()) {
@@ -227,7 +233,7 @@ Result<std::unique_ptr<graph::Plan>> BuildEmbedPlan(const formats::GgufFile& fil
                                                     graph::MatMulObserver* observer) {
   graph::PlanBuilder builder(file, kernels, float_gemm, observer, graph::kEmbedPlan);
   const Stack& stack = FirstStack(spec);
-  if (stack.streams.has_value()) {
+  if (stack.streams.has_value() || stack.hyper.has_value()) {
     return MakeError(ErrorCode::kNotSupported, "{}: layers with several streams make no vectors",
                      file.path());
   }

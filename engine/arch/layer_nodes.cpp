@@ -23,6 +23,24 @@ Status AddOutputScale(const LayerPlace& place, const std::string& prefix,
   return {};
 }
 
+// Adds a sublayer of a layer with hyper-connections: the block reads the mean, which takes the
+// place of the stream, and gives its result to a value of its own.
+Status AddConnected(const LayerPlace& place, const Sublayer& sublayer,
+                    SublayerBuilder::Place context, graph::PlanBuilder& builder) {
+  const HyperStreams& hyper = *place.stack.hyper;
+  const ValueId streams = place.shared.streams;
+  const std::string name = context.prefix + std::string(sublayer.connection);
+  KVANT_ASSIGN(const HyperMean mean, hyper.AddMean(name, streams, place.stream, builder));
+  context.source = mean.x;
+  context.stream = builder.NewFloats(name + ".block", RowSpace::kPass, place.stack.dim);
+  context.store = cpu::Store::kSet;
+  const ValueId result = context.stream;
+  SublayerBuilder block(builder, place.spec.ropes, place.cos_sin, sublayer, std::move(context));
+  KVANT_TRY(std::visit([&](const auto& one) { return one.AddNodes(block); }, sublayer.block));
+  hyper.AddResult(name, mean, result, streams, builder);
+  return {};
+}
+
 }  // namespace
 
 std::vector<ValueId> AddRopes(const ModelSpec& spec, graph::PlanBuilder& builder) {
@@ -61,16 +79,21 @@ Status AddLayer(const LayerPlace& place, graph::PlanBuilder& builder) {
   for (const Sublayer& sublayer : place.layer.sublayers) {
     const bool after_others =
         flow == Flow::kParallelMixers && &sublayer == &place.layer.sublayers.back();
+    SublayerBuilder::Place of_block = {.prefix = prefix,
+                                       .dim = stack.dim,
+                                       .source = after_others ? stream : entered,
+                                       .stream = stream,
+                                       .layer = place.number,
+                                       .shared = &place.shared,
+                                       .first_prefix = fmt::format("{}.0.", stack.layer_prefix),
+                                       .cache_id = place.cache_id,
+                                       .stores_only = place.stores_only};
+    if (!sublayer.connection.empty()) {
+      KVANT_TRY(AddConnected(place, sublayer, std::move(of_block), builder));
+      continue;
+    }
     SublayerBuilder context(builder, place.spec.ropes, place.cos_sin, sublayer,
-                            {.prefix = prefix,
-                             .dim = stack.dim,
-                             .source = after_others ? stream : entered,
-                             .stream = stream,
-                             .layer = place.number,
-                             .shared = &place.shared,
-                             .first_prefix = fmt::format("{}.0.", stack.layer_prefix),
-                             .cache_id = place.cache_id,
-                             .stores_only = place.stores_only});
+                            std::move(of_block));
     KVANT_TRY(
         std::visit([&](const auto& block) { return block.AddNodes(context); }, sublayer.block));
     if (place.stores_only) return {};

@@ -37,7 +37,7 @@ Status TakePredictors(const formats::GgufFile& file, ModelSpec& spec) {
                      "{}: the file has no layers that predict further tokens", file.path());
   }
   Stack& stack = spec.stacks.front();
-  if (stack.streams.has_value() || stack.layer_inputs.has_value()) {
+  if (stack.streams.has_value() || stack.hyper.has_value() || stack.layer_inputs.has_value()) {
     return MakeError(ErrorCode::kNotSupported,
                      "{}: layers that predict further tokens are not supported for this "
                      "architecture",

@@ -7,6 +7,8 @@
 //   for each sublayer of each layer:
 //     stream += residual_scale * norm_after(block(norm_before(stream)))
 //     stream = norm_of_sum(stream)
+//   or, with hyper-connections (engine/arch/sublayers/hyper_streams.h), several streams of which
+//     the block reads a mean, and to each of which a share of block(mean) is added
 //   behind each layer: stream *= output_scale
 //   logits = cap(scale * (output . final_norm(stream) + bias))
 //
@@ -35,6 +37,7 @@
 #include "engine/arch/sublayers/ffn_and_experts.h"
 #include "engine/arch/sublayers/frame_input.h"
 #include "engine/arch/sublayers/gated_ffn.h"
+#include "engine/arch/sublayers/hyper_streams.h"
 #include "engine/arch/sublayers/indexer.h"
 #include "engine/arch/sublayers/kda.h"
 #include "engine/arch/sublayers/latent_attention.h"
@@ -42,6 +45,7 @@
 #include "engine/arch/sublayers/layer_input.h"
 #include "engine/arch/sublayers/mamba1.h"
 #include "engine/arch/sublayers/mamba2.h"
+#include "engine/arch/sublayers/ngram_input.h"
 #include "engine/arch/sublayers/plain_ffn.h"
 #include "engine/arch/sublayers/rwkv6_mix.h"
 #include "engine/arch/sublayers/rwkv7_mix.h"
@@ -59,8 +63,8 @@ using graph::RopeSpec;
 // a function AddNodes.
 using Block =
     std::variant<Attention, CrossAttention, LatentAttention, GatedFfn, PlainFfn, Experts,
-                 FfnAndExperts, LayerInput, PredictStreams, CorrectStreams, Laurel, ShortConv,
-                 DeltaNet, Kda, Mamba1, Mamba2, Rwkv6Mix, Rwkv7Mix, ChannelMix>;
+                 FfnAndExperts, LayerInput, NgramInput, PredictStreams, CorrectStreams, Laurel,
+                 ShortConv, DeltaNet, Kda, Mamba1, Mamba2, Rwkv6Mix, Rwkv7Mix, ChannelMix>;
 
 struct Sublayer {
   std::optional<Norm> norm_before;
@@ -70,6 +74,9 @@ struct Sublayer {
   std::optional<Norm> norm_of_sum = {};  // of the stream, when it has been added
   // In place of norm_after: the norm of what the block gives and the stream together.
   std::optional<Norm> norm_with_stream = {};
+  // The name of a hyper-connection, of which the block reads the mean, in place of all norms.
+  // Empty: the block has none, and adds to the streams of a stack with hyper-connections itself.
+  std::string_view connection = {};
 };
 
 // Says which stream the sublayers of a layer read.
@@ -127,6 +134,7 @@ struct Stack {
   Input input;
   std::optional<LayerInputs> layer_inputs = {};
   std::optional<Streams> streams = {};  // beside the one of the formula above
+  std::optional<HyperStreams> hyper = {};
   std::vector<LayerSpec> layers;
   Norm final_norm;
   Output output;

@@ -174,13 +174,15 @@ Status AddEmbedding(const FolderConfig& config, const HfFamily& family, const Hf
 
 Status WriteTensors(const std::vector<OutputTensor>& tensors, const ConvertOptions& options,
                     uint64_t data_bytes, formats::GgufWriter& writer) {
-  int64_t bytes_max = 0;
-  for (const OutputTensor& tensor : tensors) bytes_max = std::max(bytes_max, tensor.size_bytes());
-  KVANT_ASSIGN(WeightEncoder encoder, WeightEncoder::Create(bytes_max, options.threads));
+  int64_t row_bytes_max = 0;
+  for (const OutputTensor& tensor : tensors) {
+    row_bytes_max = std::max(row_bytes_max, tensor.format->row_bytes(tensor.columns()));
+  }
+  KVANT_ASSIGN(WeightEncoder encoder, WeightEncoder::Create(row_bytes_max, options.threads));
   uint64_t done = 0;
   for (const OutputTensor& tensor : tensors) {
     if (options.on_progress) KVANT_TRY(options.on_progress({tensor.name, done, data_bytes}));
-    KVANT_TRY(writer.WriteTensor(encoder.Encode(tensor)));
+    KVANT_TRY(encoder.Write(tensor, writer));
     done += static_cast<uint64_t>(tensor.size_bytes());
   }
   return {};
@@ -230,7 +232,8 @@ Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::strin
                         .arch = family->arch,
                         .rope_base = family->rope_base,
                         .rope_share = family->rope_share,
-                        .tensors = {}};
+                        .tensors = {},
+                        .integers = {}};
   KVANT_ASSIGN(const Vocabularies vocabularies, ReadVocabularies(config, *family, shape));
   KVANT_TRY(AddMetadata(config, *family, shape, vocabularies, parameters));
   KVANT_TRY(AddLayerNumbers(*family, shape.layers, model, writer));
@@ -241,7 +244,7 @@ Result<ConvertSummary> ConvertFolder(const std::string& folder, const std::strin
   }
   KVANT_ASSIGN(const std::vector<OutputTensor> tensors,
                PlanWeights(*family, config.model, shape, model, quantization, *type,
-                           std::move(parameters.tensors)));
+                           std::move(parameters.tensors), parameters.integers));
   ConvertSummary summary{.arch = std::string(family->arch),
                          .type = std::string(type->name),
                          .tensors = static_cast<int64_t>(tensors.size()),

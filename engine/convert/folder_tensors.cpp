@@ -284,7 +284,8 @@ std::string FolderTensors::SourceName(const HfTensor& row, int64_t layer) const 
     if (!tied_embedding_.empty()) return tied_embedding_;
     return std::string(Row(kEmbeddingName)->hf_name);
   }
-  const bool of_stack = row.gguf_name.find(kNumberMark) == std::string_view::npos;
+  const bool of_stack = row.gguf_name.find(kNumberMark) == std::string_view::npos &&
+                        row.layers != arch::InLayers::kWithNgrams;
   return of_stack ? std::string(row.hf_name) : WithNumber(row.hf_name, layer);
 }
 

@@ -34,6 +34,9 @@ struct OutputTensor {
   int64_t source_rows = 1;
   int64_t first_row = 0;
   int64_t row_step = 1;
+  // The number of the first row of each source, where they are shards of one matrix; empty: they
+  // are not.
+  std::vector<int64_t> shard_rows = {};
   Values change = Values::kSame;              // of the sources' values
   float factor = 1;                           // of Values::kRescaled
   std::vector<arch::RowFactor> factors = {};  // of all rows, or of a vector's values; empty: none

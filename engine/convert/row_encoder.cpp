@@ -139,12 +139,11 @@ RowEncoder::RowEncoder(const OutputTensor& tensor, const cpu::KernelTable& kerne
 }
 
 void RowEncoder::Encode(int64_t row, std::byte* out) {
-  const int64_t row_bytes = tensor_.format->row_bytes(columns_);
-  if (tensor_.keeps_codes) return CopyCodes(row, out + row * row_bytes);
+  if (tensor_.keeps_codes) return CopyCodes(row, out);
   CopySource(row);
   const bool same = tensor_.change == Values::kSame && tensor_.factors.empty();
   if (source_format_ == tensor_.format && same) {
-    std::memcpy(out + row * row_bytes, source_row_.data(), source_row_.size());
+    std::memcpy(out, source_row_.data(), source_row_.size());
     return;
   }
   if (source_format_ != nullptr) {
@@ -169,7 +168,7 @@ void RowEncoder::Encode(int64_t row, std::byte* out) {
            .importance = nullptr,
            .rows = 1,
            .cols = columns_,
-           .blocks = out + row * row_bytes});
+           .blocks = out});
 }
 
 // F64, or integers that a number divides.
@@ -190,6 +189,11 @@ void RowEncoder::ReadOtherValues(int64_t row) {
 }
 
 RowEncoder::Source RowEncoder::SourceOf(int64_t row) const {
+  if (!tensor_.shard_rows.empty()) {
+    const auto behind = std::ranges::upper_bound(tensor_.shard_rows, row);
+    const auto shard = static_cast<size_t>(behind - tensor_.shard_rows.begin() - 1);
+    return {shard, row - tensor_.shard_rows[shard]};
+  }
   const int64_t expert = row / tensor_.expert_rows;
   const bool stacked = tensor_.sources.size() == 1;
   const int64_t within = SourceRow(row % tensor_.expert_rows, tensor_);

@@ -28,8 +28,9 @@ class RowEncoder {
   RowEncoder(const OutputTensor& tensor, const cpu::KernelTable& kernels);
 
   int64_t rows() const { return rows_; }
+  int64_t row_bytes() const { return tensor_.format->row_bytes(columns_); }
 
-  // Writes row `row` to its place in the bytes of the tensor.
+  // Writes the row_bytes() of row `row`.
   void Encode(int64_t row, std::byte* out);
 
  private:

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -34,6 +35,7 @@ int64_t FirstRow(const HfTensor& row, const HfShape& shape) {
     case RowPart::kBehindUnread: return shape.unread_positions;
     case RowPart::kKeys: return q_rows;
     case RowPart::kValues: return q_rows + ExtentSize(Extent::kKvRows, shape);
+    case RowPart::kIndexKey: return ExtentSize(Extent::kIndexQRows, shape);
     default: return 0;
   }
 }
@@ -49,7 +51,8 @@ void SetShape(const HfTensor& row, const HfShape& shape, OutputTensor& tensor) {
   }
   const bool by_letter = row.experts == ExpertForm::kEachLetter;
   const bool each_row = row.experts == ExpertForm::kEachRow || by_letter;
-  const bool of_experts = row.experts != ExpertForm::kNone && !each_row;
+  const bool of_experts =
+      row.experts != ExpertForm::kNone && row.experts != ExpertForm::kShards && !each_row;
   tensor.dims = {is_vector ? rows : ExtentSize(row.columns, shape)};
   if (by_letter) tensor.dims.insert(tensor.dims.end(), {1, 1});
   if (row.columns == Extent::kConvTapsApart) tensor.dims.push_back(1);
@@ -79,7 +82,44 @@ Status CheckSource(const SafetensorsModel& model, const SafetensorsTensor& sourc
                      "and F8_E5M2 can be converted",
                      model.FileOf(source), Quoted(source.name), source.type->name);
   }
-  return CheckShape(model, source, arch::SourceShapeOf(row, shape));
+  std::vector<int64_t> expected = arch::SourceShapeOf(row, shape);
+  // A shard may have any rows.
+  if (row.experts == ExpertForm::kShards && source.shape.size() == expected.size()) {
+    expected.front() = source.shape.front();
+  }
+  return CheckShape(model, source, expected);
+}
+
+Status PlaceShards(const SafetensorsModel& model, OutputTensor& tensor) {
+  int64_t rows = 0;
+  for (const SafetensorsTensor* source : tensor.sources) {
+    tensor.shard_rows.push_back(rows);
+    rows += source->shape.front();
+  }
+  if (rows == tensor.rows()) return {};
+  return MakeError(ErrorCode::kCorrupt,
+                   "{}: tensor {} and the other shards have {} rows, but the sizes in config.json "
+                   "make {}",
+                   model.FileOf(*tensor.sources.front()), Quoted(tensor.sources.front()->name),
+                   rows, tensor.rows());
+}
+
+Status CheckIntegers(const SafetensorsModel& model, const SafetensorsTensor& source,
+                     const std::vector<int64_t>& expected) {
+  if (source.type->name != "I64") {
+    return MakeError(ErrorCode::kNotSupported, "{}: tensor {} holds {} values, expected I64",
+                     model.FileOf(source), Quoted(source.name), source.type->name);
+  }
+  KVANT_TRY(CheckShape(model, source, {std::ssize(expected)}));
+  for (size_t i = 0; i < expected.size(); ++i) {
+    int64_t found = 0;
+    std::memcpy(&found, source.data + i * sizeof(found), sizeof(found));
+    if (found == expected[i]) continue;
+    return MakeError(ErrorCode::kNotSupported,
+                     "{}: tensor {}: number {} is {}, but config.json makes it {}",
+                     model.FileOf(source), Quoted(source.name), i, found, expected[i]);
+  }
+  return {};
 }
 
 Status CheckSameType(const SafetensorsModel& model, const SafetensorsTensor& first,

@@ -19,6 +19,13 @@ void SetShape(const arch::HfTensor& row, const HfShape& shape, OutputTensor& ten
 // than config.json says.
 Status CheckSource(const formats::SafetensorsModel& model, const formats::SafetensorsTensor& source,
                    const arch::HfTensor& row, const HfShape& shape);
+// Sets the first rows of the shards that a tensor is made of. kCorrupt where they have other rows
+// together than the tensor.
+Status PlaceShards(const formats::SafetensorsModel& model, OutputTensor& tensor);
+// kNotSupported for a tensor that does not hold these integers.
+Status CheckIntegers(const formats::SafetensorsModel& model,
+                     const formats::SafetensorsTensor& source,
+                     const std::vector<int64_t>& expected);
 // kNotSupported where two experts of a layer have different types.
 Status CheckSameType(const formats::SafetensorsModel& model,
                      const formats::SafetensorsTensor& first,

@@ -112,7 +112,9 @@ class Planner {
       out.values = std::move(tensor.values);
     }
     for (const HfTensor& row : family_.tensors) {
-      if (!HasNumberMark(row.gguf_name)) KVANT_TRY(Add(row, 0));
+      // The table of n-grams is a layer's in the folder.
+      const bool of_ngrams = row.layers == arch::InLayers::kWithNgrams && shape_.ngrams.layer >= 0;
+      if (!HasNumberMark(row.gguf_name)) KVANT_TRY(Add(row, of_ngrams ? shape_.ngrams.layer : 0));
     }
     KVANT_TRY(AddLayers(all_layers_, StackOf::kOthers));
     KVANT_TRY(AddPredictors());
@@ -205,6 +207,7 @@ class Planner {
     tensor.name = WithNumber(row.gguf_name, layer);
     tensor.of_convolution = arch::IsConvTaps(row.columns);
     SetShape(row, shape_, tensor);
+    if (row.experts == ExpertForm::kShards) KVANT_TRY(PlaceShards(model_, tensor));
     tensor.format = FormatFor(tensor);
     tensor.order = row.order;
     tensor.shape = shape_;
@@ -370,9 +373,16 @@ Result<std::vector<OutputTensor>> PlanWeights(const HfFamily& family, const Json
                                               const HfShape& shape, const SafetensorsModel& model,
                                               const Quantization& quantization,
                                               const OutputType& type,
-                                              std::vector<ComputedTensor> computed) {
+                                              std::vector<ComputedTensor> computed,
+                                              const std::vector<arch::KnownIntegers>& integers) {
   KVANT_ASSIGN(FolderTensors folder, FolderTensors::Create(family, model, config, quantization));
   if (shape.kept_predictors > 0) folder.TakePredictorsFrom(shape.layers);
+  for (const arch::KnownIntegers& known : integers) {
+    const SafetensorsTensor* source = folder.Find(known.hf_name);
+    if (source == nullptr) continue;
+    KVANT_TRY(CheckIntegers(model, *source, known.values));
+    folder.Use(*source);
+  }
   return Planner(family, shape, config, model, quantization, std::move(folder), type)
       .Plan(std::move(computed));
 }

@@ -15,6 +15,7 @@ bool IsQuantizable(const formats::GgufTensor& tensor) {
   constexpr std::string_view kKept[] = {"_norm.weight",
                                         "ffn_gate_inp.weight",
                                         "ssm_conv1d",
+                                        "ple_conv1d",
                                         "time_mix_first.weight",
                                         "time_mix_w0.weight",
                                         "time_mix_w1.weight",

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <vector>
 
 #include "kvant/lost_mapping.h"
@@ -54,6 +55,24 @@ TEST_P(MappedFileTest, GivesTheBytes) {
   MappedFile assigned;
   assigned = std::move(moved);
   EXPECT_TRUE(std::ranges::equal(assigned.bytes(), bytes));
+}
+
+// The bytes are the same where parts are mapped and others read; pages of scattered parts are those
+// of the file, which changes below them.
+TEST_P(MappedFileTest, ScatteredPartsHaveTheBytes) {
+  std::vector<std::byte> bytes(10 * 4096 + 100);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7 + i / 256);
+  test::WriteFile(folder_ / "a", bytes);
+  const std::vector<FilePart> parts = {{7 * 4096 + 1, 100'000}, {1000, 4096}, {2 * 4096, 3 * 4096}};
+  const auto file = MappedFile::Open(folder_ / "a", GetParam(), {}, parts);
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  EXPECT_TRUE(std::ranges::equal(file->bytes(), bytes));
+  EXPECT_TRUE(file->Lock().ok());
+  WillRead(file->bytes().subspan(2 * 4096 + 5, 100));
+  std::fstream(folder_ / "a", std::ios::in | std::ios::out).seekp(3 * 4096).put('!');
+  EXPECT_EQ(file->bytes()[3 * 4096], std::byte{'!'});
+  std::fstream(folder_ / "a", std::ios::in | std::ios::out).seekp(6 * 4096).put('!');
+  EXPECT_EQ(file->bytes()[6 * 4096] == std::byte{'!'}, GetParam() == FileAccess::kMap);
 }
 
 TEST_P(MappedFileTest, AnEmptyFileIsEmpty) {

@@ -18,6 +18,7 @@
 #include "tests/engine/reference/ffn_and_experts.h"
 #include "tests/engine/reference/frame_input.h"
 #include "tests/engine/reference/gated_ffn.h"
+#include "tests/engine/reference/hyper_streams.h"
 #include "tests/engine/reference/kda.h"
 #include "tests/engine/reference/latent_attention.h"
 #include "tests/engine/reference/layer_input.h"
@@ -151,6 +152,7 @@ class ReferenceForward {
     if (stack.streams.has_value()) {
       ReferenceBeginStreams(*stack.streams, stream, weights_);
     }
+    if (stack.hyper.has_value()) ReferenceBeginHyper(*stack.hyper, stream, tokens, weights_);
     for (size_t i = 0; i < stack.layers.size(); ++i) {
       const std::string prefix = std::string(stack.layer_prefix) + "." + std::to_string(i) + ".";
       const arch::Flow flow = stack.layers[i].flow;
@@ -169,6 +171,10 @@ class ReferenceForward {
       }
     }
     if (stack.streams.has_value()) ReferenceEndStreams(*stack.streams, stream, weights_);
+    for (size_t t = 0; t < stream.size() && stack.hyper.has_value(); ++t) {
+      stream[t] = ReferenceHyperMean(*stack.hyper, std::string(stack.hyper->last),
+                                     weights_.Kept(kHyperRows)[t], weights_, nullptr);
+    }
     return stream;
   }
 
@@ -187,8 +193,25 @@ class ReferenceForward {
     if (stack.input.norm.has_value()) row = weights_.Norm("", *stack.input.norm, row);
   }
 
+  // A sublayer that reads a mean of several streams, and is added to each of them.
+  void AddConnected(const arch::Sublayer& sublayer, const std::string& prefix) {
+    std::vector<Vector>& streams = weights_.Kept(kHyperRows);
+    std::vector<Vector> shares(streams.size());
+    std::vector<Vector> in;
+    for (size_t t = 0; t < streams.size(); ++t) {
+      in.push_back(ReferenceHyperMean(*spec_.stacks.front().hyper,
+                                      prefix + std::string(sublayer.connection), streams[t],
+                                      weights_, &shares[t]));
+    }
+    const std::vector<Vector> out =
+        std::visit([&](const auto& block) { return Reference(block, spec_, prefix, weights_, in); },
+                   sublayer.block);
+    for (size_t t = 0; t < streams.size(); ++t) ReferenceInject(shares[t], out[t], streams[t]);
+  }
+
   void AddSublayer(const arch::Sublayer& sublayer, const std::string& prefix,
                    const std::vector<Vector>& in, std::vector<Vector>& stream) {
+    if (!sublayer.connection.empty()) return AddConnected(sublayer, prefix);
     std::vector<Vector> normed;
     for (const Vector& row : in) {
       normed.push_back(sublayer.norm_before.has_value()
@@ -198,6 +221,7 @@ class ReferenceForward {
     std::vector<Vector> out = std::visit(
         [&](const auto& block) { return Reference(block, spec_, prefix, weights_, normed); },
         sublayer.block);
+    if (std::holds_alternative<arch::NgramInput>(sublayer.block)) return;  // adds to the streams
     for (size_t t = 0; t < stream.size(); ++t) {
       if (sublayer.norm_after.has_value()) {
         out[t] = weights_.Norm(prefix, *sublayer.norm_after, out[t]);

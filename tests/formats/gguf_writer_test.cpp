@@ -20,13 +20,20 @@ std::span<const int64_t> Dims(const GgufTensor& tensor) {
   return {tensor.dims, static_cast<size_t>(tensor.n_dims)};
 }
 
-enum class Order : uint8_t { kWhole, kPieces };
+enum class Order : uint8_t { kWhole, kPieces, kRests };
 
 // In two pieces, the second one first.
 Status WritePieces(const GgufWriter& writer, size_t index, std::span<const std::byte> bytes) {
   const size_t half = bytes.size() / 2;
   KVANT_TRY(writer.WritePiece(index, half, bytes.subspan(half)));
   return half == 0 ? Status() : writer.WritePiece(index, 0, bytes.first(half));
+}
+
+// In two pieces, one after the other.
+Status WriteRests(GgufWriter& writer, std::span<const std::byte> bytes) {
+  const size_t third = bytes.size() / 3;
+  if (third > 0) KVANT_TRY(writer.WriteRest(bytes.first(third)));
+  return writer.WriteRest(bytes.subspan(third));
 }
 
 // Copies all metadata and tensors.
@@ -41,7 +48,9 @@ Status Copy(const GgufFile& file, const std::string& path, uint32_t alignment,
   if (order == Order::kPieces) KVANT_TRY(writer.Reserve());
   for (size_t i = 0; i < file.tensors().size(); ++i) {
     const std::span bytes(file.tensors()[i].data, file.tensors()[i].size_bytes);
-    KVANT_TRY(order == Order::kPieces ? WritePieces(writer, i, bytes) : writer.WriteTensor(bytes));
+    KVANT_TRY(order == Order::kPieces  ? WritePieces(writer, i, bytes)
+              : order == Order::kRests ? WriteRests(writer, bytes)
+                                       : writer.WriteTensor(bytes));
   }
   return writer.Finish();
 }
@@ -65,6 +74,8 @@ TEST(GgufWriter, WritesTheSameBytesInPieces) {
     ASSERT_TRUE(Copy(*file, folder / "whole.gguf", alignment).ok());
     ASSERT_TRUE(Copy(*file, folder / "pieces.gguf", alignment, Order::kPieces).ok());
     EXPECT_EQ(test::ReadFile(folder / "pieces.gguf"), test::ReadFile(folder / "whole.gguf"));
+    ASSERT_TRUE(Copy(*file, folder / "rests.gguf", alignment, Order::kRests).ok());
+    EXPECT_EQ(test::ReadFile(folder / "rests.gguf"), test::ReadFile(folder / "whole.gguf"));
   }
 }
 

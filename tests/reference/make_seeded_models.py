@@ -151,6 +151,9 @@ LING = dict(KDA, num_experts=12, num_experts_per_tok=3, num_shared_experts=1, n_
             rope_theta=500.0)
 LING_NAMES = dict(EACH, convs=True, renames=[("model.embed_tokens.", "model.word_embeddings."), (".self_attn.", ".attention."), (
     ".forget_gate.", "."), (".o_proj.", ".dense."), (".gate.e_score_correction_bias", ".gate.expert_bias")])
+# Qwen 4 (experimental): the table of n-grams is in shards. The end of a text is a token that stands among the others, twice side by side.
+QWEN4 = dict(QWEN_MOE | DELTA, head_dim=16, num_experts_per_tok=3, shared_expert_intermediate_size=40, output_gate_type="sigmoid", eos_token_id=43,
+             indexer_kv_heads=1, needs=5, plus_one=True)
 VISION_ROPE = {"rope_type": "default", "rope_theta": 500.0, "mrope_section": [3, 3, 2]}
 
 
@@ -423,6 +426,16 @@ MODELS = {
                                        layer_types=["full_attention"] + ["minimax_m3_sparse"] * 2, mlp_layer_types=["dense", "sparse", "sparse"],
                                        rope_parameters={"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}, plus_one=True,
                                        needs=5, published=MINIMAX3)),
+    # Three streams, an indexer of 2 blocks; then two streams, 4-grams and blocks of 3.
+    "qwen4exp": ("Qwen4Exp", dict(QWEN4, num_hidden_layers=4, hc_count=3, hc_lowrank=12, ple_layer_ids=[2], heads_per_ngram=2,
+                                  ngram_vocab_size_base=50, make_ngram_vocab_size_divisible_by=16, split_ngram_parts=5, indexer_n_heads=10,
+                                  indexer_head_dim=24, indexer_budget=8, indexer_compress_ratio=4, published=dict(EACH, shards=5), rope_parameters={
+                                      "rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5})),
+    "qwen4exp-two": ("Qwen4Exp", dict(QWEN4, num_hidden_layers=4, layer_types=mixers(4, "linear_attention", 1, 3), hc_count=2, hc_lowrank=20,
+                                      ple_layer_ids=[1], ple_embed_dim=36, ngram_size=4, heads_per_ngram=3, ple_conv_kernel_size=3,
+                                      ngram_vocab_size_base=30, make_ngram_vocab_size_divisible_by=8, split_ngram_parts=3, indexer_n_heads=12,
+                                      indexer_head_dim=16, indexer_budget=12, indexer_compress_ratio=3, tie_word_embeddings=True,
+                                      published=dict(EACH, shards=3))),
     "mistral4": ("Mistral4", dict(LATENT, n_group=1, topk_group=1, n_shared_experts=1, norm_topk_prob=True, routed_scaling_factor=1.4, needs=5,
                                   rope_parameters=dict(YARN, rope_theta=500.0, mscale=0.8, mscale_all_dim=0.8, llama_4_scaling_beta=0.3))),
     "mistral4-text": ("Mistral4", dict(LATENT, num_hidden_layers=2, n_group=4, topk_group=2, n_shared_experts=2, norm_topk_prob=False, needs=5,
@@ -606,6 +619,8 @@ def published_parts(name, parameter, names):
         name = name.replace(found, other)
     if names.get("kda_out") and parameter.shape == (32, 64):
         name = name.replace(".dense.", ".o_proj.")
+    if names.get("shards") and name.endswith("ngram_embedding.weight"):
+        return [(name.replace("weight", f"shard_{i}.weight"), rows) for i, rows in enumerate(parameter.chunk(names["shards"]))]
     if names.get("gate_up") and name.endswith(".gate_up_proj.weight"):
         parts = [(name.replace("gate_up_proj", f"{part}_proj"), half) for part, half in zip(("gate", "up"), parameter.chunk(2))]
         return [(part.replace(".mlp.shared_", ".block_sparse_moe.shared_"), half) for part, half in parts]

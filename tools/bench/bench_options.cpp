@@ -99,7 +99,8 @@ void AddOtherOptions(OptionList& list, Texts& texts, BenchOptions& options) {
       "A random model in memory instead of a file: 1b, 3b, 8b (Llama), qwen3-4b, qwen3vl-4b, "
       "gemma3-4b, muse-glimmer-9b (12 of 52 layers), qwen35-9b, qwen35-9b-mtp, deepseek-lite, "
       "deepseek3-cut, deepseek32-cut (4 of 61 layers), ling-3-tiny, "
-      "laguna-xs-6b (8 of 40 layers), gpt-oss-20b, moe-4b or moe-30b-a3b (Qwen 3 with experts), "
+      "laguna-xs-6b (8 of 40 layers), qwen4exp-cut (12 of 48 layers, 64 of 512 experts), "
+      "gpt-oss-20b, moe-4b or moe-30b-a3b (Qwen 3 with experts), "
       "opus-mt or flan-t5-base; in any type of 'kvant quantize'");
   options.loading.AddPre(list);
   options.loading.AddLoading(list);

@@ -13,6 +13,9 @@ using Tensors = std::vector<SyntheticTensor>;
 constexpr int64_t kWindowsBetween = 6;  // of gemma3: every sixth layer sees all positions
 constexpr int64_t kSigmoidGating = 2;   // in expert_gating_func
 constexpr int64_t kDeltaBetween = 4;    // of qwen35: every fourth layer has attention
+constexpr int64_t kNgramSize = 3;       // of qwen4exp
+constexpr int64_t kNgramTaps = 4;
+constexpr int64_t kNgramLayer = 1;
 
 bool IsGptOss(const Shape& shape) { return shape.family == &arch::gpt_oss::kFamily; }
 bool IsGemma3(const Shape& shape) { return shape.family == &arch::gemma3::kFamily; }
@@ -32,6 +35,32 @@ SyntheticTensor Bias(const std::string& name, int64_t cols, int64_t rows = 1) {
   return {.name = name + ".bias", .cols = cols, .rows = rows, .value = 0.0f};
 }
 
+void ListConnection(const Shape& shape, const std::string& name, Tensors& list) {
+  const int64_t columns = shape.hyper->streams * shape.dim;
+  list.push_back(NormWeight(name + "_norm", columns));
+  list.push_back({name + "_down.weight", columns, shape.hyper->rank});
+  list.push_back({name + "_up.weight", shape.hyper->rank, columns});
+  if (!name.starts_with("output")) {
+    list.push_back({name + "_inject.weight", columns, shape.hyper->streams});
+  }
+}
+
+int64_t NgramHeads(const Shape::Hyper& hyper) { return (kNgramSize - 1) * hyper.ngram_heads; }
+
+void ListNgrams(const Shape& shape, const std::string& prefix, Tensors& list) {
+  const int64_t columns = shape.hyper->streams * shape.dim;
+  const int64_t in = NgramHeads(*shape.hyper) * shape.hyper->ngram_row_dim;
+  list.push_back({prefix + "ple_key.weight", in, columns});
+  list.push_back({prefix + "ple_value.weight", in, shape.dim});
+  for (const char* name : {"ple_norm_key", "ple_norm_query", "ple_norm_conv"}) {
+    list.push_back(NormWeight(prefix + name, columns));
+  }
+  list.push_back({.name = prefix + "ple_conv1d.weight",
+                  .cols = kNgramTaps,
+                  .rows = columns,
+                  .value = 1.0f / static_cast<float>(kNgramTaps)});
+}
+
 void ListFeedForward(const Shape& shape, int64_t layer, const std::string& prefix, Tensors& list) {
   const auto add_dense = [&](int64_t width, const std::string& suffix) {
     list.push_back({prefix + "ffn_gate" + suffix, shape.dim, width});
@@ -41,6 +70,7 @@ void ListFeedForward(const Shape& shape, int64_t layer, const std::string& prefi
   if (shape.experts == 0) return add_dense(shape.ffn, ".weight");
   if (layer == 0 && shape.dense_ffn > 0) return add_dense(shape.dense_ffn, ".weight");
   if (shape.shared_ffn > 0) add_dense(shape.shared_ffn, "_shexp.weight");
+  if (shape.hyper.has_value()) list.push_back({prefix + "ffn_gate_inp_shexp.weight", shape.dim});
   list.push_back({prefix + "ffn_gate_inp.weight", shape.dim, shape.experts});
   list.push_back({prefix + "ffn_gate_exps.weight", shape.dim, shape.ffn, shape.experts});
   list.push_back({prefix + "ffn_up_exps.weight", shape.dim, shape.ffn, shape.experts});
@@ -98,6 +128,12 @@ void ListLatentAttention(const Shape& shape, const Shape::Latent& latent, const 
 void ListIndexer(const Shape& shape, const Shape::Index& index, const std::string& prefix,
                  Tensors& list) {
   list.push_back(NormWeight(prefix + "indexer.k_norm", index.dim));
+  if (index.block > 0) {
+    list.push_back(NormWeight(prefix + "indexer.q_norm", index.dim));
+    list.push_back({prefix + "indexer.q_proj.weight", shape.dim, index.heads * index.dim});
+    list.push_back({prefix + "indexer.k_proj.weight", shape.dim, index.dim});
+    return;
+  }
   list.push_back(Bias(prefix + "indexer.k_norm", index.dim));
   list.push_back({prefix + "indexer.proj.weight", shape.dim, index.heads});
   list.push_back({prefix + "indexer.attn_k.weight", shape.dim, index.dim});
@@ -143,7 +179,13 @@ void ListDeltaNet(const Shape& shape, const Shape::Delta& delta, const std::stri
 
 void ListLayer(const Shape& shape, int64_t layer, Tensors& list) {
   const std::string prefix = fmt::format("blk.{}.", layer);
-  list.push_back(NormWeight(prefix + "attn_norm", shape.dim));
+  if (shape.hyper.has_value()) {
+    ListConnection(shape, prefix + "hc_attn", list);
+    ListConnection(shape, prefix + "hc_ffn", list);
+    if (layer == kNgramLayer) ListNgrams(shape, prefix, list);
+  } else {
+    list.push_back(NormWeight(prefix + "attn_norm", shape.dim));
+  }
   if (shape.kda.has_value() && (layer + 1) % shape.kda->every != 0) {
     ListKda(shape, *shape.kda, prefix, list);
   } else if (shape.latent.has_value()) {
@@ -153,8 +195,10 @@ void ListLayer(const Shape& shape, int64_t layer, Tensors& list) {
     ListDeltaNet(shape, *shape.delta, prefix, list);
   } else {
     ListAttention(shape, prefix, list);
+    if (shape.index.has_value()) ListIndexer(shape, *shape.index, prefix, list);
   }
-  if (HasNormsBehind(shape) || IsGptOss(shape) || shape.delta.has_value()) {
+  const bool before_ffn = IsGptOss(shape) || (shape.delta.has_value() && !shape.hyper.has_value());
+  if (HasNormsBehind(shape) || before_ffn) {
     list.push_back(NormWeight(prefix + "post_attention_norm", shape.dim));
   }
   if (!IsGptOss(shape) && !shape.delta.has_value()) {
@@ -172,6 +216,38 @@ void ListPredictor(const Shape& shape, Tensors& list) {
     list.push_back(NormWeight(prefix + norm, shape.dim));
   }
   ListLayer(shape, shape.layers, list);
+}
+
+// The keys of hyper-connections, of n-grams and of blocks with one key.
+void AddHyper(const Shape& shape, formats::GgufWriter& writer) {
+  const Shape::Hyper& hyper = *shape.hyper;
+  const auto key = [&](std::string_view name) {
+    return fmt::format("{}.{}", shape.family->name, name);
+  };
+  const auto add = [&](std::string_view name, int64_t value) {
+    writer.AddU32(key(name), static_cast<uint32_t>(value));
+  };
+  add("hyper_connection.count", hyper.streams);
+  add("hyper_connection.low_rank", hyper.rank);
+  add("embedding_length_per_layer_input", hyper.ngram_row_dim);
+  writer.AddI32s(key("ple.layers"), {static_cast<int32_t>(kNgramLayer)});
+  add("ple.ngram_size", kNgramSize);
+  add("ple.heads_per_ngram", hyper.ngram_heads);
+  add("ple.conv_kernel", kNgramTaps);
+  add("ple.eos_token_id", 0);
+  writer.AddU64s(key("ple.layer_multipliers"), {40503, 69069, 1103515245});
+  std::vector<uint64_t> offsets;
+  for (int64_t head = 0; head < NgramHeads(hyper); ++head) {
+    offsets.push_back(static_cast<uint64_t>(head * hyper.ngram_rows));
+  }
+  writer.AddU64s(key("ple.head_offsets"), offsets);
+  writer.AddU64s(key("ple.head_vocab_sizes"),
+                 std::vector<uint64_t>(offsets.size(), static_cast<uint64_t>(hyper.ngram_rows)));
+  std::vector<int32_t> blocks;
+  for (int64_t layer = 1; layer <= shape.layers; ++layer) {
+    blocks.push_back(layer % kDeltaBetween == 0 ? static_cast<int32_t>(shape.index->block) : 0);
+  }
+  writer.AddI32s(key("attention.compress_ratios"), blocks);
 }
 
 // The keys of what only some shapes have.
@@ -196,6 +272,7 @@ void AddKinds(const Shape& shape, formats::GgufWriter& writer) {
     add("attention.indexer.key_length", shape.index->dim);
     add("attention.indexer.top_k", shape.index->top_k);
   }
+  if (shape.hyper.has_value()) AddHyper(shape, writer);
   if (shape.delta.has_value()) {
     add("ssm.conv_kernel", shape.delta->taps);
     add("ssm.group_count", shape.delta->key_heads);
@@ -219,7 +296,11 @@ void AddKinds(const Shape& shape, formats::GgufWriter& writer) {
     add("expert_feed_forward_length", shape.ffn);
   }
   if (shape.dense_ffn > 0) add("leading_dense_block_count", 1);
-  if (shape.shared_ffn > 0) add("expert_shared_count", shape.shared_ffn / shape.ffn);
+  if (shape.shared_ffn > 0 && shape.hyper.has_value()) {
+    add("expert_shared_feed_forward_length", shape.shared_ffn);
+  } else if (shape.shared_ffn > 0) {
+    add("expert_shared_count", shape.shared_ffn / shape.ffn);
+  }
   if (HasSigmoidRouter(shape)) add("expert_gating_func", kSigmoidGating);
   if (IsMuseGlimmer(shape)) {
     writer.AddF32(fmt::format("{}.logit_scale", shape.family->name), 0.196116f);
@@ -257,7 +338,13 @@ std::vector<SyntheticTensor> TensorsOf(const SyntheticShape& shape) {
   Tensors list = {{"token_embd.weight", shape.dim, shape.vocab}};
   for (int64_t layer = 0; layer < shape.layers; ++layer) ListLayer(shape, layer, list);
   if (shape.predicts) ListPredictor(shape, list);
-  list.push_back(NormWeight("output_norm", shape.dim));
+  if (shape.hyper.has_value()) {
+    ListConnection(shape, "output_hc", list);
+    list.push_back({"per_layer_token_embd.weight", shape.hyper->ngram_row_dim,
+                    NgramHeads(*shape.hyper) * shape.hyper->ngram_rows});
+  } else {
+    list.push_back(NormWeight("output_norm", shape.dim));
+  }
   if (!shape.tied) list.push_back({"output.weight", shape.dim, shape.vocab});
   return list;
 }

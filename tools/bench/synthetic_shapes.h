@@ -21,10 +21,19 @@ struct SyntheticShape {
     int64_t v_dim = 0;
     int64_t q_rank = 0;  // 0: queries are made in one step
   };
-  struct Index {  // indexers, beside latent attention with a rank of queries
+  // Indexers, beside latent attention with a rank of queries, or of blocks with one key.
+  struct Index {
     int64_t heads = 0;
     int64_t dim = 0;
     int64_t top_k = 0;
+    int64_t block = 0;  // 0: there are no blocks
+  };
+  struct Hyper {  // hyper-connections in place of norms, and n-grams in the second layer
+    int64_t streams = 0;
+    int64_t rank = 0;
+    int64_t ngram_rows = 0;  // of the table that a head has
+    int64_t ngram_row_dim = 0;
+    int64_t ngram_heads = 0;  // for 2-grams, and for 3-grams
   };
   struct Delta {  // gated delta nets in three layers of four
     int64_t key_heads = 0;
@@ -62,6 +71,7 @@ struct SyntheticShape {
   std::optional<Latent> latent = {};
   std::optional<Index> index = {};
   std::optional<Delta> delta = {};
+  std::optional<Hyper> hyper = {};
   std::optional<Kda> kda = {};
   std::optional<Encoder> encoder = {};
 

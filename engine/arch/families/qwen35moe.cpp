@@ -5,6 +5,7 @@
 #include "engine/arch/delta_mixers.h"
 #include "engine/arch/family.h"
 #include "engine/arch/hf/hf_settings.h"
+#include "engine/arch/hf/hf_stacked_experts.h"
 #include "engine/arch/hf/hf_tensors.h"
 
 namespace kvant::arch::qwen35moe {
@@ -24,22 +25,8 @@ Result<ModelSpec> Read(const Metadata& metadata) {
 
 constexpr std::string_view kClasses[] = {"Qwen3_5MoeForCausalLM"};
 
-// Published folders have all experts, gate and up in one tensor; those that transformers writes
-// have a tensor for each expert.
-constexpr std::array<HfTensor, 3> kStackedExperts = {
-    HfOfExperts("model.layers.{}.mlp.experts.gate_up_proj", "blk.{}.ffn_gate_exps.weight",
-                Extent::kExpertFfn, Extent::kDim, ExpertForm::kStacked, RowPart::kFirstHalf),
-    HfOfExperts("model.layers.{}.mlp.experts.gate_up_proj", "blk.{}.ffn_up_exps.weight",
-                Extent::kExpertFfn, Extent::kDim, ExpertForm::kStacked, RowPart::kSecondHalf),
-    HfOfExperts("model.layers.{}.mlp.experts.down_proj", "blk.{}.ffn_down_exps.weight",
-                Extent::kDim, Extent::kExpertFfn, ExpertForm::kStacked),
-};
-constexpr auto kExperts =
-    Join(std::array{kHfExperts[0]},
-         IfPresent(Join(std::array{kHfExperts[1], kHfExperts[2], kHfExperts[3]}, kStackedExperts)));
-
 constexpr auto kTensors = Join(kHfAroundDelta, InOtherLayers(Join(kHfTiledDelta, kHfDeltaNorm)),
-                               kExperts, kHfGatedSharedExpert);
+                               kHfStackedOrEachExperts, kHfGatedSharedExpert);
 
 constexpr HfFamily kHf[] = {{
     .classes = kClasses,

@@ -217,6 +217,7 @@ bool HasTensorsOf(InLayers layers, const HfShape& shape, const HfLayer& layer) {
     case InLayers::kWithCorrectScale: return shape.correct_scale;
     case InLayers::kWithIndexer:
       return shape.index_layers.empty() || shape.index_layers[static_cast<size_t>(layer.number)];
+    case InLayers::kWithNgrams: return shape.ngrams.layer == layer.number;
   }
   return false;
 }
@@ -225,6 +226,7 @@ int64_t SourceCountOf(const HfTensor& tensor, const HfShape& shape) {
   switch (tensor.experts) {
     case ExpertForm::kEach: return shape.experts;
     case ExpertForm::kEachStream: return shape.streams - 1;
+    case ExpertForm::kShards: return shape.ngrams.shards;
     case ExpertForm::kEachRow:
     case ExpertForm::kEachLetter: return ExtentSize(tensor.rows, shape);
     default: return 1;
@@ -263,6 +265,8 @@ int64_t SourceRowsOf(const HfTensor& tensor, const HfShape& shape) {
     case RowPart::kOddRows: return 2 * ExtentSize(tensor.rows, shape);
     case RowPart::kBehindTwo: return 2 + ExtentSize(tensor.rows, shape);
     case RowPart::kBehindUnread: return shape.unread_positions + ExtentSize(tensor.rows, shape);
+    case RowPart::kIndexQueries:
+    case RowPart::kIndexKey: return (shape.index_heads + 1) * shape.index_dim;
     default: return ExtentSize(Extent::kQkvRows, shape);
   }
 }
@@ -357,6 +361,12 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kStreams: return shape.streams;
     case Extent::kStreamPairs: return shape.streams * shape.streams;
     case Extent::kLaurel: return shape.laurel;
+    case Extent::kAllStreams: return shape.streams * shape.dim;
+    case Extent::kHyperRank: return shape.hyper_rank;
+    case Extent::kNgramColumns: return shape.ngrams.dim;
+    case Extent::kNgramRowDim: return shape.ngrams.dim / shape.ngrams.token_rows();
+    case Extent::kNgramRows: return shape.ngrams.rows;
+    case Extent::kNgramTaps: return shape.ngrams.taps;
     case Extent::kDeltaQkv: return 2 * shape.delta.keys() + shape.delta.values();
     case Extent::kDeltaValues: return shape.delta.values();
     case Extent::kDeltaHeads: return shape.delta.value_heads;

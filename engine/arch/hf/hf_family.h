@@ -49,6 +49,12 @@ struct ComputedTensor {
   int64_t columns = 0;  // 0: it is a vector
 };
 
+// Integers that a folder may hold as a tensor, though config.json says what they are.
+struct KnownIntegers {
+  std::string hf_name;
+  std::vector<int64_t> values;
+};
+
 // The base of rotary embeddings in most classes.
 inline constexpr double kUsualRopeBase = 10000.0;
 
@@ -60,6 +66,7 @@ struct Parameters {
   double rope_base = 0;
   double rope_share = 0;
   std::vector<ComputedTensor> tensors;
+  std::vector<KnownIntegers> integers;
 
   std::string Key(std::string_view name) const { return fmt::format("{}.{}", arch, name); }
 };
@@ -226,7 +233,8 @@ bool IsOfHeads(RowOrder order);
 
 // Whether a matrix is that of a convolution over the last rows.
 constexpr bool IsConvTaps(Extent columns) {
-  return columns == Extent::kConvTaps || columns == Extent::kConvTapsApart;
+  return columns == Extent::kConvTaps || columns == Extent::kConvTapsApart ||
+         columns == Extent::kNgramTaps;
 }
 
 // Whether a layer is one of `layers`.

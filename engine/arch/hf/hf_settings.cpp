@@ -246,10 +246,14 @@ Status ReadConvLayers(const JsonObject& config, HfShape& shape) {
 }
 
 Status ReadDeltaLayers(const JsonObject& config, HfShape& shape) {
+  return ReadDeltaLayers(config, {.other = "linear_attention"}, shape);
+}
+
+Status ReadDeltaLayers(const JsonObject& config, const LayerTypes& names, HfShape& shape) {
   KVANT_ASSIGN(const auto given, config.Integer("full_attention_interval", kLayersMax));
   const int64_t interval = given.value_or(4);
   if (interval < 1) return config.Wrong("full_attention_interval", "at least 1");
-  KVANT_TRY(ReadAttentionLayers(config, {.other = "linear_attention"}, interval, shape));
+  KVANT_TRY(ReadAttentionLayers(config, names, interval, shape));
   KVANT_ASSIGN(shape.conv_taps, config.Count("linear_conv_kernel_dim", kConvTapsMax));
   if (shape.conv_taps < 2) return config.Wrong("linear_conv_kernel_dim", "at least 2");
   HfDelta& delta = shape.delta;

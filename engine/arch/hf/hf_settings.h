@@ -94,6 +94,7 @@ Status ReadConvLayers(const JsonObject& config, HfShape& shape);
 // Reads the layers and the heads of classes with gated delta nets, and writes what readers need of
 // them and of the rotation of a share of each head.
 Status ReadDeltaLayers(const JsonObject& config, HfShape& shape);
+Status ReadDeltaLayers(const JsonObject& config, const LayerTypes& names, HfShape& shape);
 Status AddDeltaParameters(const JsonObject& config, const HfShape& shape, Parameters& out);
 inline constexpr double kDeltaRopeShare = 0.25;  // HfFamily::rope_share of these classes
 // Writes the sections of pairs that are turned by the time and by the place in an image, which are

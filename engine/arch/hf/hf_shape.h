@@ -64,6 +64,18 @@ struct HfDecoder {
   int64_t ffn = 0;
 };
 
+// Hashed n-grams that one layer adds to its streams.
+struct HfNgrams {
+  int64_t layer = -1;  // -1: there are none
+  int64_t size = 0;    // of the longest
+  int64_t heads = 0;   // for each size from 2 on
+  int64_t dim = 0;     // of the rows of a token together
+  int64_t rows = 0;    // of the table
+  int64_t shards = 0;  // tensors in which the folder has the table
+  int64_t taps = 0;    // of the convolution
+  int64_t token_rows() const { return (size - 1) * heads; }
+};
+
 // The sizes that config.json gives every family.
 struct HfShape {
   int64_t layers = 0;
@@ -107,6 +119,8 @@ struct HfShape {
   int64_t streams = 0;
   int64_t laurel = 0;          // rank of the residuals
   bool correct_scale = false;  // whether what a layer gives has factors
+  int64_t hyper_rank = 0;      // of hyper-connections
+  HfNgrams ngrams = {};
   // Layers behind the others that predict further tokens, and how many of them are kept: those of a
   // family that can use them (HfFamily::keeps_predictors) whose tensors the folder has.
   int64_t prediction_layers = 0;

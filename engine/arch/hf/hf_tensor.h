@@ -56,6 +56,13 @@ enum class Extent : uint8_t {
   kStreams,
   kStreamPairs,
   kLaurel,
+  kAllStreams,  // streams * dim
+  kHyperRank,   // of hyper-connections
+  // Hashed n-grams:
+  kNgramColumns,  // of all rows of a token
+  kNgramRowDim,
+  kNgramRows,
+  kNgramTaps,  // as kConvTaps
   // Gated delta nets:
   kDeltaQkv,       // queries, keys, values
   kDeltaValues,    // of all value heads
@@ -115,6 +122,7 @@ enum class InLayers : uint8_t {
   kWithLayerInputs,   // all layers of models that have them
   kWithCorrectScale,  // the same
   kWithIndexer,       // HfShape::index_layers
+  kWithNgrams,        // HfShape::ngrams
 };
 
 // The places of experts' matrices in the folder; they become one tensor.
@@ -138,10 +146,12 @@ enum class ExpertForm : uint8_t {
   kEachLetter,
   kOfMixes,    // in one tensor with a matrix for each of HfRwkv::mixes
   kFlattened,  // a matrix in the folder whose values are a vector in the GGUF architecture
+  // One matrix whose rows are in several tensors, HfNgrams::shards, whose names have a second "{}".
+  kShards,
 };
 
-// Says which rows of the folder's matrix become the rows of the tensor. The last three are the
-// queries, keys and values of a layer, in the order that RowOrder gives them.
+// Says which rows of the folder's matrix become the rows of the tensor. kQueries, kKeys and kValues
+// are those of a layer, in the order that RowOrder gives them.
 enum class RowPart : uint8_t {
   kAll,
   kFirstHalf,
@@ -152,7 +162,10 @@ enum class RowPart : uint8_t {
   kBehindUnread,  // nor are the first HfShape::unread_positions
   kQueries,
   kKeys,
-  kValues
+  kValues,
+  // An indexer's queries and the key behind them.
+  kIndexQueries,
+  kIndexKey,
 };
 
 // The order of the rows of a matrix in the GGUF file.

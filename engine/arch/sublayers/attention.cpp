@@ -95,6 +95,12 @@ Result<graph::HeadChanges> AddHeadChanges(const Attention& attention,
   return changes;
 }
 
+// The columns of an indexer's queries and key behind all others.
+int64_t IndexRows(const Attention& attention) {
+  if (!attention.indexer.has_value()) return 0;
+  return (attention.indexer->shape.heads + 1) * attention.indexer->shape.dim;
+}
+
 // The product that has the gates of all heads between their queries, and the gates.
 struct Gates {
   graph::ValueId with_queries;
@@ -103,7 +109,8 @@ struct Gates {
 
 Gates AddGates(const Attention& attention, SublayerBuilder& builder) {
   const int64_t columns = attention.heads * attention.k_dim;
-  const int64_t rest = attention.kv_heads * (attention.k_dim + attention.v_dim);
+  const int64_t rest =
+      attention.kv_heads * (attention.k_dim + attention.v_dim) + IndexRows(attention);
   return {builder.plan().NewFloats(builder.Name("qkv_gates"), RowSpace::kPass, 2 * columns + rest),
           builder.plan().NewFloats(builder.Name("attn_gates"), RowSpace::kPass, columns)};
 }
@@ -127,12 +134,6 @@ int64_t GateRows(const Attention& attention) {
   return attention.gate->per_head ? attention.heads : attention.heads * attention.v_dim;
 }
 
-// The columns of an indexer's queries and key behind all others.
-int64_t IndexRows(const Attention& attention) {
-  if (!attention.indexer.has_value()) return 0;
-  return (attention.indexer->shape.heads + 1) * attention.indexer->shape.dim;
-}
-
 // These matrices, and behind their columns the gates of the result, then an indexer's.
 Result<std::vector<MatMulOperand>> FindQkv(const Attention& attention, int64_t columns,
                                            SublayerBuilder& builder) {
@@ -146,8 +147,9 @@ Result<std::vector<MatMulOperand>> FindQkv(const Attention& attention, int64_t c
   }
   if (more.empty()) return operands;
   KVANT_ASSIGN(std::vector<MatMulOperand> behind, builder.Separate(builder.dim(), more));
+  const int64_t gates = attention.gated ? attention.heads * attention.k_dim : 0;
   for (MatMulOperand& operand : behind) {
-    operand.out_col += columns;
+    operand.out_col += columns + gates;
     operands.push_back(std::move(operand));
   }
   return operands;
@@ -306,9 +308,10 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
   plan.AddMatMul(RowSpace::kPass, builder.Name("qkv"), std::move(qkv_operands), normed,
                  gates.with_queries, cpu::Store::kSet);
   if (gated) {
-    plan.Add(RowSpace::kPass, graph::MakeSplitGates(builder.Name("attn_gates"),
-                                                    {heads, k_dim, columns - shape.key_column()},
-                                                    gates.with_queries, qkv, gates.values));
+    plan.Add(RowSpace::kPass,
+             graph::MakeSplitGates(builder.Name("attn_gates"),
+                                   {heads, k_dim, columns - shape.key_column() + IndexRows(*this)},
+                                   gates.with_queries, qkv, gates.values));
   }
   if (clamp > 0) {
     plan.Add(RowSpace::kPass, graph::MakeClamp(builder.Name("qkv.clamp"), clamp, qkv, columns));

@@ -88,6 +88,7 @@ Status DeltaNet::AddNodes(SublayerBuilder& builder) const {
   KVANT_ASSIGN(gates.biases, plan.Vector(builder.Name("ssm_dt.bias"), value_heads));
   graph::GatedNorm norm = {.pieces = value_heads, .gate = columns.gate};
   norm.norm.epsilon = norm_epsilon;
+  norm.activation = gate_activation;
   KVANT_ASSIGN(norm.norm.weight, plan.Vector(builder.Name("ssm_norm.weight"), value_dim));
 
   const graph::ScanShape shape = ShapeOf(*this);

@@ -4,7 +4,7 @@
 //   q, k = each head of them over its length, q also over sqrt(key_dim)
 //   S = exp(a * softplus(alpha . x + dt)) S
 //   S = S + k (x) sigmoid(beta . x) (v - k . S)
-//   out = ssm_out . (rms_norm(q . S) of each head * silu(gate . x))
+//   out = ssm_out . (rms_norm(q . S) of each head * activation(gate . x))
 //
 // Several value heads have the queries and keys of one key head. Tensors: attn_qkv, attn_gate,
 // ssm_beta and ssm_alpha, or both in ssm_ba, ssm_conv1d [taps x columns of q, k and v], ssm_a and
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cpu/kernels/activation.h"
 #include "engine/arch/metadata.h"
 
 namespace kvant::arch {
@@ -36,6 +37,7 @@ struct DeltaNet {
   int64_t value_dim = 0;  // of a head
   ValueHeads order = ValueHeads::kGrouped;
   float norm_epsilon = 0;
+  cpu::Activation gate_activation = cpu::Activation::kSilu;
 
   int64_t key_columns() const { return key_heads * key_dim; }
   int64_t value_columns() const { return value_heads * value_dim; }

@@ -7,6 +7,7 @@
 #include "engine/arch/norm.h"
 #include "engine/arch/sublayer_builder.h"
 #include "engine/graph/attention/choice.h"
+#include "engine/graph/recurrent/recurrent_nodes.h"
 #include "engine/graph/rowwise/rowwise_nodes.h"
 #include "engine/limits.h"
 
@@ -35,14 +36,31 @@ Status AddVectorNorm(NormKind kind, std::string_view tensor, float epsilon,
 
 }  // namespace
 
-Result<graph::ChosenBy> Indexer::AddNodes(const graph::IndexInput& in,
+graph::IndexInput Indexer::AddMeanKeys(const graph::IndexInput& in,
+                                       SublayerBuilder& builder) const {
+  graph::PlanBuilder& plan = builder.plan();
+  graph::CausalConv mean = {.taps = shape.block, .cols = shape.dim, .first = in.key.first};
+  mean.weights.assign(static_cast<size_t>(shape.block * shape.dim),
+                      1.0f / static_cast<float>(shape.block));
+  const std::string name = builder.Name("indexer.k_mean");
+  const int cache_id = plan.plan().AddCacheLayer({.state_floats = mean.state_floats()});
+  const graph::ValueId keys = plan.NewFloats(name, RowSpace::kPass, shape.dim);
+  plan.Add(RowSpace::kPass,
+           graph::MakeCausalConv(plan.kernels(), name, std::move(mean), {.cache_id = cache_id},
+                                 in.key.value, {.floats = keys, .cols = shape.dim}));
+  return {.queries = in.queries, .key = {keys, 0, 0}, .weights = in.weights};
+}
+
+Result<graph::ChosenBy> Indexer::AddNodes(const graph::IndexInput& rows,
                                           SublayerBuilder& builder) const {
   graph::PlanBuilder& plan = builder.plan();
   graph::ValueId& choice = builder.shared().choice;
   if (reuses) return graph::ChosenBy{shape, choice};
-  const NormKind kind = shape.per_head ? NormKind::kRms : NormKind::kLayer;
+  const graph::IndexInput in = shape.pooled ? AddMeanKeys(rows, builder) : rows;
+  const bool norms_queries = shape.per_head || shape.pooled;
+  const NormKind kind = norms_queries ? NormKind::kRms : NormKind::kLayer;
   KVANT_TRY(AddVectorNorm(kind, "indexer.k_norm", epsilon, in.key, shape.dim, 1, builder));
-  if (shape.per_head) {
+  if (norms_queries) {
     KVANT_TRY(AddVectorNorm(kind, "indexer.q_norm", epsilon, in.queries, shape.dim, shape.heads,
                             builder));
   }
@@ -54,9 +72,11 @@ Result<graph::ChosenBy> Indexer::AddNodes(const graph::IndexInput& in,
                                                                    .rope_style = rotation.style,
                                                                    .n_rot = rotation.n_rot,
                                                                    .cos_sin = builder.cos_sin(rope),
+                                                                   .rope = rope,
                                                                    .in = in}));
   choice = plan.NewFloats(builder.Name("choice"), RowSpace::kPass, graph::ChoiceColumns(shape));
-  const float scale = 1.0f / std::sqrt(static_cast<float>(shape.heads * shape.dim));
+  const int64_t scaled_by = shape.pooled ? shape.dim : shape.heads * shape.dim;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(scaled_by));
   plan.Add(RowSpace::kPass, graph::MakeChoose(plan.kernels(), cache_id, shape, in, scale, choice));
   return graph::ChosenBy{shape, choice};
 }
@@ -87,6 +107,20 @@ Result<Indexer> ReadIndexer(const Metadata& metadata, IndexUnits units) {
                      metadata.file().path(), metadata.Key(kBlockKey), int64_t{cpu::kKeyTileTokens},
                      indexer.shape.block);
   }
+  return indexer;
+}
+
+Result<Indexer> ReadPoolIndexer(const Metadata& metadata, int64_t block) {
+  KVANT_ASSIGN(Indexer indexer, ReadIndexer(metadata, IndexUnits::kPositions));
+  graph::IndexShape& shape = indexer.shape;
+  if (shape.top_k % block != 0) {
+    return MakeError(ErrorCode::kCorrupt, "{}: key {}: expected a multiple of {}, found {}",
+                     metadata.file().path(), metadata.Key("attention.indexer.top_k"), block,
+                     shape.top_k);
+  }
+  shape.pooled = true;
+  shape.block = block;
+  shape.top_k /= block;
   return indexer;
 }
 

@@ -44,10 +44,15 @@ struct IndexShape {
   // Every head chooses, by its products, for as many kv heads as there are for each; or else all
   // heads choose together, by the weighted sum of their products above zero.
   bool per_head = false;
+  // A unit has one key, the mean of its positions' keys, in the place of its last position. A row's
+  // last unit is chosen besides the top_k others as long as it lacks positions.
+  bool pooled = false;
 
   int64_t choices() const { return per_head ? heads : 1; }
+  // The most units that a row is given.
+  int64_t units_max() const { return pooled ? top_k + 1 : top_k; }
   // Rows at positions below this one see all.
-  int64_t all_until() const { return top_k * block; }
+  int64_t all_until() const { return pooled ? (top_k + 1) * block - 1 : top_k * block; }
   int64_t units(int64_t positions) const { return (positions + block - 1) / block; }
 };
 

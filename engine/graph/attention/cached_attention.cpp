@@ -89,17 +89,30 @@ class CachedAttention {
     return parts_.shape.index.has_value() && limits.positions() > parts_.shape.index->all_until();
   }
 
-  // Room for what a row has been given to see: rows of latents and the position of the last one, or
-  // the runs of blocks.
+  // Whether what rows are given to see is copied: latents, and units that are no whole key tiles.
+  bool CopiesChosen() const {
+    return parts_.is_latent() || parts_.shape.index->block % cpu::kKeyTileTokens != 0;
+  }
+
+  // The most positions that a row is given to see.
+  int64_t ChosenMax() const { return parts_.shape.index->units_max() * parts_.shape.index->block; }
+
+  // Room for what a row has been given to see: rows that are copied, the number of the last one,
+  // and the positions of them all; or the runs of blocks.
   size_t ChosenBytes(const PassLimits& limits) const {
     if (!MayChoose(limits)) return 0;
     const IndexShape& index = *parts_.shape.index;
-    if (!parts_.is_latent()) {
+    if (!CopiesChosen()) {
       const int64_t runs =
-          index.top_k + kv::PassView::RunsMax(limits.positions(), limits.sequences);
+          index.units_max() + kv::PassView::RunsMax(limits.positions(), limits.sequences);
       return RoundUp(static_cast<size_t>(runs) * sizeof(cpu::KvRun), 64);
     }
-    return 64 + GatheredBytes(index.top_k, parts_.shape.k_dim, parts_.shape.v_dim);
+    return 64 + PositionListBytes() +
+           GatheredBytes(ChosenMax(), parts_.shape.k_dim, parts_.shape.v_dim);
+  }
+
+  size_t PositionListBytes() const {
+    return RoundUp(static_cast<size_t>(ChosenMax()) * sizeof(int32_t), 64);
   }
 
   // The scratch begins with room for the runs of one kv head.
@@ -272,14 +285,16 @@ class CachedAttention {
       task.mask_row = row - all.first_row;
       const int32_t* choice =
           ChoiceOf(*parts_.shape.index, pass, parts_.in.choice, row, parts_.ChoiceNumber(kv_head));
-      if (*choice != kSeesAll && !parts_.is_latent()) {
+      if (*choice != kSeesAll && !CopiesChosen()) {
         task.runs = CutRuns(task, UnitsOf(choice), reinterpret_cast<cpu::KvRun*>(room));
       } else if (*choice != kSeesAll) {
-        // All heads see the same rows.
+        // All heads of latents see the same rows.
         auto* last = reinterpret_cast<int64_t*>(room);
-        if (kv_head == kv_heads.begin) {
+        if (kv_head == kv_heads.begin || !parts_.is_latent()) {
+          const auto positions =
+              PositionsOf(task, UnitsOf(choice), reinterpret_cast<int32_t*>(room + 64));
           gathered = GatherRows({task.k_type, task.v_type, task.k_dim, task.v_dim}, task.runs,
-                                task.mask_row, UnitsOf(choice), room + 64);
+                                task.mask_row, positions, room + 64 + PositionListBytes());
           *last = gathered.count - 1;
         }
         task.runs = {&gathered, 1};
@@ -290,6 +305,26 @@ class CachedAttention {
       KernelsOf(task).attention(task);
       parts_.Finish(pass, row, 1, kv_head);
     }
+  }
+
+  // The positions of units that the task's only row may see.
+  std::span<const int32_t> PositionsOf(const cpu::AttentionTask& task,
+                                       std::span<const int32_t> units, int32_t* out) const {
+    const int64_t block = parts_.shape.index->block;
+    const auto is_hidden = [&task](int64_t position) {
+      return std::ranges::any_of(task.hidden, [&](const cpu::HiddenPositions& hidden) {
+        return (hidden.rows >> (task.mask_row % cpu::kMaskedRowsMax) & 1) != 0 &&
+               position >= hidden.begin && position < hidden.end;
+      });
+    };
+    size_t count = 0;
+    for (const int32_t unit : units) {
+      const int64_t end = std::min(task.positions[0] + 1, (unit + 1) * block);
+      for (int64_t position = unit * block; position < end; ++position) {
+        if (!is_hidden(position)) out[count++] = static_cast<int32_t>(position);
+      }
+    }
+    return {out, count};
   }
 
   // The parts of the task's runs that are in these blocks, which are whole key tiles.

@@ -16,12 +16,12 @@ inline constexpr int32_t kSeesAll = -1;
 
 // The columns of such a value, and those of one choice.
 inline int64_t ChoiceColumns(const IndexShape& shape) {
-  return shape.choices() * (shape.top_k + 1);
+  return shape.choices() * (shape.units_max() + 1);
 }
 
 inline int32_t* ChoiceOf(const IndexShape& shape, const PassContext& pass, ValueId value,
                          int64_t row, int64_t choice) {
-  return reinterpret_cast<int32_t*>(pass.FloatRow(value, row)) + choice * (shape.top_k + 1);
+  return reinterpret_cast<int32_t*>(pass.FloatRow(value, row)) + choice * (shape.units_max() + 1);
 }
 
 // The units of a choice, unless it sees all.

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -121,7 +122,8 @@ class ChooseNode final : public Node {
 
   // Positions that are scored together: whole units and key tiles.
   int64_t Stretch() const {
-    return (cpu::kAttentionSpan + shape_.block - 1) / shape_.block * shape_.block;
+    const int64_t step = std::lcm(shape_.block, int64_t{cpu::kKeyTileTokens});
+    return (cpu::kAttentionSpan + step - 1) / step * step;
   }
   int64_t StretchesOf(int64_t positions) const { return (positions + Stretch() - 1) / Stretch(); }
 
@@ -194,8 +196,10 @@ class ChooseNode final : public Node {
   void Score(const PassContext& pass, int64_t row, const Range& positions,
              const ChooseScratch& scratch, float* units) const {
     for (int64_t h = 0; h < shape_.heads && !shape_.per_head; ++h) {
+      const bool all_one = in_.weights.value == kNoValue;
       scratch.weights[h] =
-          pass.FloatRow(in_.weights.value, row)[in_.weights.first + h] * weight_scale_;
+          all_one ? weight_scale_
+                  : pass.FloatRow(in_.weights.value, row)[in_.weights.first + h] * weight_scale_;
     }
     for (int64_t begin = positions.begin; begin < positions.end; begin += Stretch()) {
       const Range stretch = {begin, std::min(positions.end, begin + Stretch())};
@@ -205,11 +209,18 @@ class ChooseNode final : public Node {
         pass.kv == nullptr ? ScoreUncached(pass, row, choice, stretch, scratch, scores)
                            : ScoreCached(pass, row, choice, stretch, scratch, scores);
         for (int64_t p = begin; shape_.block > 1 && p < stretch.end; p += shape_.block) {
-          of_choice[p / shape_.block] = *std::max_element(
-              scores + (p - begin), scores + (std::min(stretch.end, p + shape_.block) - begin));
+          const float* of_unit = scores + (p - begin);
+          of_choice[p / shape_.block] =
+              ScoreOf({of_unit, scores + (std::min(stretch.end, p + shape_.block) - begin)});
         }
       }
     }
+  }
+
+  // The score of a unit by those of its positions; a pooled one that lacks positions has none yet.
+  float ScoreOf(std::span<const float> positions) const {
+    if (!shape_.pooled) return *std::ranges::max_element(positions);
+    return std::ssize(positions) == shape_.block ? positions.back() : kNever;
   }
 
   const float* QueriesOf(const PassContext& pass, int64_t row, int64_t choice) const {
@@ -254,6 +265,7 @@ class ChooseNode final : public Node {
       return sum;
     };
     for (int64_t p = positions.begin; p < positions.end; ++p) {
+      if (shape_.pooled && (p + 1) % shape_.block != 0) continue;  // no unit ends there
       const float* key = pass.FloatRow(in_.key.value, p) + in_.key.first;
       double score = shape_.per_head ? product(0, key) : 0;
       for (int64_t h = 0; h < shape_.heads && !shape_.per_head; ++h) {
@@ -268,11 +280,13 @@ class ChooseNode final : public Node {
     const int64_t count = shape_.units(PositionOf(pass, row) + 1);
     for (int64_t choice = 0; choice < shape_.choices(); ++choice) {
       float* scores = units + choice * UnitStride(pass.limits);
-      for (int64_t i = 1; i <= std::min(shape_.local, count); ++i) {
+      const bool lacks = shape_.pooled && (PositionOf(pass, row) + 1) % shape_.block != 0;
+      const int64_t always = lacks ? 1 : std::min(shape_.local, count);
+      for (int64_t i = 1; i <= always; ++i) {
         scores[count - i] = std::numeric_limits<float>::infinity();
       }
-      ChooseBest({scores, static_cast<size_t>(count)}, shape_.top_k, scratch.order,
-                 Choice(pass, row, choice));
+      ChooseBest({scores, static_cast<size_t>(count)}, lacks ? shape_.top_k + 1 : shape_.top_k,
+                 scratch.order, Choice(pass, row, choice));
     }
   }
 

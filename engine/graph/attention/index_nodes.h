@@ -1,5 +1,7 @@
 // The operations of an indexer (DeepSeek-V3.2): keys of its own for every position, in a cache
-// layer that has no values, and the choice of what each row of the pass sees.
+// layer that has no values, and the choice of what each row of the pass sees. Where units have one
+// key each (Qwen 3.8 Flash-Next), a position's key is made of those of its last `block` positions,
+// and is rotated as at the first of them.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +22,7 @@ namespace kvant::graph {
 struct IndexInput {
   HeadColumns queries;  // [heads][dim], next to each other
   HeadColumns key;      // [dim]
-  HeadColumns weights;  // [heads], unless every head chooses
+  HeadColumns weights;  // [heads]; no value: all are 1
 };
 
 // Rotates the first `n_rot` values of queries and keys, in place, and stores keys.
@@ -30,6 +32,7 @@ struct IndexStore {
   cpu::RopeStyle rope_style = cpu::RopeStyle::kInterleaved;
   int64_t n_rot = 0;
   ValueId cos_sin = kNoValue;
+  size_t rope = 0;  // of PassContext::ropes
   IndexInput in;
 };
 std::unique_ptr<Node> MakeIndexStore(const cpu::KernelTable& kernels, const IndexStore& store);

@@ -86,14 +86,14 @@ class CausalConvNode final : public Node {
   void ScanAgain(const PassContext& pass, const TailRange& range,
                  const ThreadPool::Member& member) const override {
     const PartStates part = PartStatesOf(pass, state_, 0);
-    const Range kept = OwnedRange(conv_.taps - 1, 1, member.index, member.count);
+    const Range kept = OwnedRange(conv_.history(), 1, member.index, member.count);
     for (int64_t i = kept.begin; i < kept.end; ++i) {
-      const int64_t position = range.end - (conv_.taps - 1) + i;
+      const int64_t position = range.end - conv_.history() + i;
       float* after = part.after + i * conv_.cols;
       if (position >= range.begin) {
         std::memcpy(after, range.tail.Row(position) + tail_offset(), RowBytes());
       } else if (part.before != nullptr) {
-        const int64_t row = conv_.taps - 1 + position - range.begin;
+        const int64_t row = conv_.history() + position - range.begin;
         std::memcpy(after, part.before + row * conv_.cols, RowBytes());
       } else {
         std::memset(after, 0, RowBytes());
@@ -120,7 +120,8 @@ class CausalConvNode final : public Node {
   }
 
   std::string Describe() const override {
-    return fmt::format("convolution over {} rows{}{} {} [{}]", conv_.taps,
+    return fmt::format("convolution over {} rows{}{}{} {} [{}]", conv_.taps,
+                       conv_.dilation > 1 ? fmt::format(", {} apart", conv_.dilation) : "",
                        conv_.activation.has_value()
                            ? fmt::format(" + {}", kernels_.ForActivation(*conv_.activation).name)
                            : "",
@@ -143,15 +144,15 @@ class CausalConvNode final : public Node {
     const bool within = row >= 0 && row < part.rows;
     if (within) return pass.FloatRow(in_, part.first_row + row) + conv_.first + col;
     if (part.before == nullptr || row >= 0) return kZeroRow.data();
-    return part.before + (conv_.taps - 1 + row) * conv_.cols + col;
+    return part.before + (conv_.history() + row) * conv_.cols + col;
   }
 
   void RunPiece(const PassContext& pass, const ThreadPool::Member& member, const PartStates& part,
                 const Piece& piece) const {
     std::array<const float*, kConvTapsMax> rows;
     for (int64_t tap = 0; tap < conv_.taps; ++tap) {
-      rows[static_cast<size_t>(tap)] =
-          Input(pass, part, piece.row - (conv_.taps - 1) + conv_.ahead + tap, piece.col);
+      rows[static_cast<size_t>(tap)] = Input(
+          pass, part, piece.row - conv_.history() + conv_.ahead + tap * conv_.dilation, piece.col);
     }
     const int64_t row = part.first_row + piece.row;
     float* out = out_.floats != kNoValue ? pass.FloatRow(out_.floats, row) + piece.col
@@ -178,8 +179,8 @@ class CausalConvNode final : public Node {
 
   // The inputs of the part's last rows, and of rows before it where it has less.
   void Keep(const PassContext& pass, const PartStates& part, const Piece& piece) const {
-    for (int64_t i = 0; i + 1 < conv_.taps; ++i) {
-      const int64_t row = part.rows - (conv_.taps - 1) + i;
+    for (int64_t i = 0; i < conv_.history(); ++i) {
+      const int64_t row = part.rows - conv_.history() + i;
       std::memcpy(part.after + i * conv_.cols + piece.col, Input(pass, part, row, piece.col),
                   static_cast<size_t>(piece.cols) * sizeof(float));
     }

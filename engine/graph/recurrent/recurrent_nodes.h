@@ -37,14 +37,15 @@ struct StateSlice {
 std::unique_ptr<Node> MakeMultiplyColumns(std::string name, ValueId values, int64_t target,
                                           int64_t factor, int64_t cols);
 
-// A convolution of each column over the last `taps` rows:
+// A convolution of each column over `taps` rows, each `dilation` rows behind the one before:
 //   out[c] = gate[c] * activation(bias[c] + sum over taps of weight * in[c])
-// whose state is the last taps - 1 rows of `in`. In an encoder some of the rows follow the present
+// whose state is the last history() rows of `in`. In an encoder some of the rows follow the present
 // one, and there is no state.
 struct CausalConv {
   static constexpr int64_t kNoGate = -1;
 
   int64_t taps = 0;
+  int64_t dilation = 1;
   int64_t ahead = 0;  // taps of rows behind the present one
   int64_t cols = 0;
   int64_t first = 0;       // of the columns of `in`
@@ -53,7 +54,8 @@ struct CausalConv {
   WeightVector weights = {};  // [taps][cols], that of the last row last
   WeightVector bias = {};     // [cols]; empty: none
 
-  int64_t state_floats() const { return (taps - 1) * cols; }
+  int64_t history() const { return (taps - 1) * dilation; }
+  int64_t state_floats() const { return history() * cols; }
 };
 std::unique_ptr<Node> MakeCausalConv(const cpu::KernelTable& kernels, std::string name,
                                      CausalConv conv, StateSlice state, ValueId in,

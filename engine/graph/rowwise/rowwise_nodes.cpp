@@ -66,18 +66,10 @@ class RopeTableNode final : public Node {
       : Node("rope_table", {}, {cos_sin}), rope_(rope), half_(n_rot / 2), cos_sin_(cos_sin) {}
 
   void Run(const PassContext& pass, const ThreadPool::Member& member) const override {
-    const RopeAngles& angles = pass.ropes[rope_];
     const Range range = OwnedRange(pass.RowCount(cos_sin_), 1, member.index, member.count);
     for (int64_t row = range.begin; row < range.end; ++row) {
-      float* cosines = pass.FloatRow(cos_sin_, row);
-      float* sines = cosines + half_;
-      const double position = static_cast<double>(pass.positions[static_cast<size_t>(row)]);
-      for (int64_t i = 0; i < half_; ++i) {
-        const double angle =
-            position * static_cast<double>(angles.frequencies[static_cast<size_t>(i)]);
-        cosines[i] = angles.amplitude * static_cast<float>(std::cos(angle));
-        sines[i] = angles.amplitude * static_cast<float>(std::sin(angle));
-      }
+      WriteCosSin(pass.ropes[rope_], pass.positions[static_cast<size_t>(row)],
+                  pass.FloatRow(cos_sin_, row));
     }
   }
 
@@ -162,6 +154,15 @@ class SelectRowsNode final : public Node {
 
 std::unique_ptr<Node> MakeEmbed(const formats::GgufTensor& table, float scale, ValueId out) {
   return std::make_unique<EmbedNode>(table, scale, out);
+}
+
+void WriteCosSin(const RopeAngles& angles, int64_t position, float* cos_sin) {
+  const size_t half = angles.frequencies.size();
+  for (size_t i = 0; i < half; ++i) {
+    const double angle = static_cast<double>(position) * static_cast<double>(angles.frequencies[i]);
+    cos_sin[i] = angles.amplitude * static_cast<float>(std::cos(angle));
+    cos_sin[half + i] = angles.amplitude * static_cast<float>(std::sin(angle));
+  }
 }
 
 std::unique_ptr<Node> MakeRopeTable(size_t rope, int64_t n_rot, ValueId cos_sin) {

@@ -32,6 +32,9 @@ std::unique_ptr<Node> MakeGatherTaps(std::string name, ValueId in, int64_t cols,
 // Gathers, with stride 1, from the pass's frames of `cols` values.
 std::unique_ptr<Node> MakeGatherFrames(std::string name, int64_t cols, ValueId out);
 
+// Writes the cosines of a position's angles, and then their sines.
+void WriteCosSin(const RopeAngles& angles, int64_t position, float* cos_sin);
+
 // cos_sin = [n_rot / 2] cosines and [n_rot / 2] sines of every row's position, by the angles
 // PassContext::ropes[rope].
 std::unique_ptr<Node> MakeRopeTable(size_t rope, int64_t n_rot, ValueId cos_sin);

@@ -45,7 +45,14 @@ inline std::optional<nlohmann::json> SeededConfig(const arch::HfFamily& family) 
       if (256 % heads.get<int>() != 0) heads = 4;
     }
     if (config.contains("index_head_dim"))
-      config["index_head_dim"] = 64;                                     // no less than is rotated
+      config["index_head_dim"] = 64;  // no less than is rotated
+    if (family.arch == "qwen4exp") {
+      config["indexer_head_dim"] = 64;
+      config["hc_lowrank"] = config["moe_intermediate_size"] = 256;
+      config["shared_expert_intermediate_size"] = 256;
+      config["ple_embed_dim"] = 1024;  // four rows
+      config["eos_token_id"] = 3;
+    }
     if (family.arch == "step35") config.erase("query_pre_attn_scalar");  // the head size
     if (config.contains("kv_channels")) config["kv_channels"] = 64;
     if (family.arch == "mimo2") GiveEvenShares(config);

@@ -94,6 +94,7 @@ class SeededModel {
       folder_.weights[rename(row["name"])] = SeededWeights(row);
     for (const auto& [name, weights] : extra) folder_.weights[name] = weights;
     if (change_weights) change_weights(folder_.weights);
+    folder_.integers = integers;
     for (const auto& token : added_tokens) folder_.tokenizer["added_tokens"].push_back(token);
     folder_.Write();
     if (!config_text.empty()) folder_.WriteText("config.json", config_text);
@@ -133,6 +134,7 @@ class SeededModel {
 
   // Further tensors of the folder.
   std::map<std::string, HfWeights> extra;
+  std::map<std::string, std::vector<int64_t>> integers;
 
   // The message that refuses the folder; "accepted" if none does.
   std::string Message() {

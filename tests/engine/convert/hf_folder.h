@@ -60,12 +60,17 @@ class HfFolder {
     WriteJson("tokenizer.json", tokenizer);
     SafetensorsBuilder builder;
     for (const auto& [name, tensor] : weights) builder.AddF32(name, tensor.shape, tensor.values);
+    for (const auto& [name, values] : integers) {
+      builder.Add(name, "I64", {static_cast<int64_t>(values.size())},
+                  {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t)});
+    }
     builder.Write(folder_ / "model.safetensors");
   }
 
   nlohmann::json config;
   nlohmann::json tokenizer;
   std::map<std::string, HfWeights> weights;
+  std::map<std::string, std::vector<int64_t>> integers;  // vectors
 
   void Add(const std::string& name, std::vector<int64_t> shape) {
     int64_t count = 1;

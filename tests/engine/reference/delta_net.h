@@ -44,7 +44,10 @@ class ReferenceDeltaNet {
                                      result.size(), result.data());
         row.insert(row.end(), result.begin(), result.end());
       }
-      for (size_t i = 0; i < row.size(); ++i) row[i] *= gate[i] / (1.0 + std::exp(-gate[i]));
+      const bool plain = spec_.gate_activation == cpu::Activation::kSigmoid;
+      for (size_t i = 0; i < row.size(); ++i) {
+        row[i] *= (plain ? 1.0 : gate[i]) / (1.0 + std::exp(-gate[i]));
+      }
       out.push_back(weights_.Multiply(prefix_ + "ssm_out", row));
     }
     return out;

@@ -27,12 +27,15 @@ class ReferenceIndexer {
     if (spec_.reuses) return seen;
     seen.clear();
     std::vector<Vector> keys;
+    std::vector<Vector> products;
     for (size_t t = 0; t < in.size(); ++t) {
-      const auto kind = shape_.per_head ? arch::NormKind::kRms : arch::NormKind::kLayer;
-      const char* key = shape_.per_head ? "indexer.k_proj" : "indexer.attn_k";
+      const auto kind = has_own_queries() ? arch::NormKind::kRms : arch::NormKind::kLayer;
+      const char* key = has_own_queries() ? "indexer.k_proj" : "indexer.attn_k";
+      products.push_back(weights_.Multiply(prefix_ + key, in[t]));
       keys.push_back(weights_.Norm(prefix_, {kind, "indexer.k_norm", spec_.epsilon},
-                                   weights_.Multiply(prefix_ + key, in[t])));
-      Rotate(keys[t].data(), t);
+                                   shape_.pooled ? MeanOfLast(products) : products.back()));
+      const size_t ahead = shape_.pooled ? static_cast<size_t>(shape_.block) - 1 : 0;
+      Rotate(keys[t].data(), t < ahead ? 0 : t - ahead);
       seen.push_back(Choose(in[t], small.empty() ? Vector() : small[t], t, keys));
     }
     for (size_t t = 0; t < in.size(); ++t) seen[t] = WithWidth(seen[t], t + 1, in.size());
@@ -40,12 +43,25 @@ class ReferenceIndexer {
   }
 
  private:
+  bool has_own_queries() const { return shape_.per_head || shape_.pooled; }
+
+  // The mean of the products of a block that ends with the last row; there may be fewer.
+  Vector MeanOfLast(const std::vector<Vector>& products) const {
+    const auto block = static_cast<size_t>(shape_.block);
+    Vector mean(static_cast<size_t>(shape_.dim));
+    for (size_t i = 0; i < std::min(block, products.size()); ++i) {
+      const Vector& one = products[products.size() - 1 - i];
+      for (size_t d = 0; d < mean.size(); ++d) mean[d] += one[d] / static_cast<double>(block);
+    }
+    return mean;
+  }
+
   Vector Queries(const Vector& in, const Vector& small, size_t position) {
-    Vector queries = shape_.per_head ? weights_.Multiply(prefix_ + "indexer.q_proj", in)
-                                     : weights_.Multiply(prefix_ + "indexer.attn_q_b", small);
+    Vector queries = has_own_queries() ? weights_.Multiply(prefix_ + "indexer.q_proj", in)
+                                       : weights_.Multiply(prefix_ + "indexer.attn_q_b", small);
     for (int64_t h = 0; h < shape_.heads; ++h) {
       double* query = queries.data() + h * shape_.dim;
-      if (shape_.per_head) {
+      if (has_own_queries()) {
         const Vector& norm = weights_.Get(prefix_ + "indexer.q_norm.weight");
         ReferenceWeights::NormVector(arch::NormKind::kRms, static_cast<double>(spec_.epsilon),
                                      norm.data(), norm.size(), query);
@@ -81,7 +97,7 @@ class ReferenceIndexer {
                 const std::vector<Vector>& keys) {
     const Vector queries = Queries(in, small, position);
     const Vector heads =
-        shape_.per_head ? Vector() : weights_.Multiply(prefix_ + "indexer.proj", in);
+        has_own_queries() ? Vector() : weights_.Multiply(prefix_ + "indexer.proj", in);
     Vector seen;
     for (int64_t choice = 0; choice < shape_.choices(); ++choice) {
       Vector units;
@@ -95,12 +111,14 @@ class ReferenceIndexer {
           }
           const double root =
               std::sqrt(static_cast<double>(shape_.heads) * static_cast<double>(shape_.dim));
-          score += shape_.per_head ? product
-                                   : heads[static_cast<size_t>(h)] / root * std::max(0.0, product);
+          const double head = heads.empty() ? 1 : heads[static_cast<size_t>(h)] / root;
+          score += shape_.per_head ? product : head * std::max(0.0, product);
         }
         const size_t unit = p / static_cast<size_t>(shape_.block);
         if (unit == units.size()) units.push_back(score);
-        units[unit] = std::max(units[unit], score);
+        // The key of a pooled block is in its last position; until then the block is always seen.
+        const bool whole = (p + 1) % static_cast<size_t>(shape_.block) == 0;
+        units[unit] = !shape_.pooled ? std::max(units[unit], score) : whole ? score : HUGE_VAL;
       }
       const Vector chosen = Best(units);
       for (size_t p = 0; p <= position; ++p) {
@@ -120,7 +138,9 @@ class ReferenceIndexer {
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t a, size_t b) { return units[a] > units[b]; });
     Vector chosen(units.size());
-    for (size_t i = 0; i < order.size() && static_cast<int64_t>(i) < shape_.top_k; ++i) {
+    const bool lacks = shape_.pooled && !units.empty() && units.back() == HUGE_VAL;
+    const int64_t most = shape_.top_k + (lacks ? 1 : 0);
+    for (size_t i = 0; i < order.size() && static_cast<int64_t>(i) < most; ++i) {
       chosen[order[i]] = 1;
     }
     return chosen;

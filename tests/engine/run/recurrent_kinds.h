@@ -28,10 +28,11 @@ inline std::vector<RecurrentKind> RecurrentKinds() {
   for (const char* model :
        {"lfm2", "lfm2moe", "qwen3next", "qwen35-four", "mamba2", "granitehybrid", "falcon-h1",
         "nemotron_h", "nemotron_h_moe-latent", "mamba-bias", "jamba", "rwkv6", "rwkv7",
-        "kimi-linear", "bailingmoe3"}) {
+        "kimi-linear", "bailingmoe3", "qwen4exp", "qwen4exp-two"}) {
     kinds.push_back({model});
   }
-  for (const char* model : {"qwen3next", "falcon-h1", "mamba-bias", "rwkv7", "bailingmoe3"}) {
+  for (const char* model :
+       {"qwen3next", "falcon-h1", "mamba-bias", "rwkv7", "bailingmoe3", "qwen4exp"}) {
     kinds.push_back({model, KvType::kF16});
   }
   return kinds;

@@ -60,7 +60,8 @@ INSTANTIATE_TEST_SUITE_P(Seeded, RecurrentReference,
                                          "mamba2", "mamba2-groups", "granitehybrid",
                                          "granitehybrid-dense", "falcon-h1", "nemotron_h",
                                          "kimi-linear", "kimi-linear-published", "bailingmoe3",
-                                         "bailingmoe3-published", "nemotron_h_moe-latent"),
+                                         "bailingmoe3-published", "nemotron_h_moe-latent",
+                                         "qwen4exp", "qwen4exp-two"),
                          TestName);
 
 TEST_P(RecurrentReference, AWholePromptAndSingleTokensHaveTheLogitsOfTransformers) {
