@@ -12,8 +12,6 @@
 #include <cstring>
 #include <utility>
 
-#include "tools/terminal/console.h"
-
 namespace kvant::tools {
 namespace {
 
@@ -54,11 +52,11 @@ Status WriteAll(int fd, const char* bytes, size_t size) {
   return {};
 }
 
-Status Copy(int from, int to, const std::string& name) {
+Status Copy(int from, int to, const std::string& name, const std::atomic<bool>* cancel) {
   std::string buffer(size_t{1} << 18, '\0');
   while (true) {
     const ssize_t count = read(from, buffer.data(), buffer.size());
-    if (CancelFlag().load()) return MakeError(ErrorCode::kCancelled, "interrupted");
+    if (cancel != nullptr && cancel->load()) return MakeError(ErrorCode::kCancelled, "interrupted");
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return ErrnoError(name, "read");
     if (count == 0) return {};
@@ -67,7 +65,7 @@ Status Copy(int from, int to, const std::string& name) {
 }
 
 // A descriptor that can be read twice, in place of `fd`, which is closed.
-Result<int> Seekable(int fd, const std::string& name) {
+Result<int> Seekable(int fd, const std::string& name, const std::atomic<bool>* cancel) {
   struct stat about {};
   if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode)) return fd;
   const int copy = OpenTemporary();
@@ -76,7 +74,7 @@ Result<int> Seekable(int fd, const std::string& name) {
     close(fd);
     return error;
   }
-  const Status copied = Copy(fd, copy, name);
+  const Status copied = Copy(fd, copy, name, cancel);
   close(fd);
   if (copied.ok()) return copy;
   close(copy);
@@ -92,7 +90,7 @@ float Sane(float sample) {
 }  // namespace
 
 SoundFile::SoundFile(std::string path)
-    : path_(std::move(path)), name_(path_ == "-" ? "standard input" : Visible(path_)) {}
+    : path_(std::move(path)), name_(path_ == "-" ? "standard input" : path_) {}
 
 SoundFile::~SoundFile() {
   Close();
@@ -106,16 +104,17 @@ void SoundFile::Close() {
   resampler_ = nullptr;
 }
 
-Result<std::unique_ptr<SoundFile>> SoundFile::Open(const std::string& path) {
+Result<std::unique_ptr<SoundFile>> SoundFile::Open(const std::string& path,
+                                                   const std::atomic<bool>* cancel) {
   std::unique_ptr<SoundFile> file(new SoundFile(path));
   KVANT_ASSIGN(file->sndfile_, OpenSndfile());
   KVANT_ASSIGN(file->soxr_, OpenSoxr());
-  KVANT_TRY(file->OpenFile());
+  KVANT_TRY(file->OpenFile(cancel));
   KVANT_TRY(file->Begin());
   return file;
 }
 
-Status SoundFile::OpenFile() {
+Status SoundFile::OpenFile(const std::atomic<bool>* cancel) {
   const int fd = path_ == "-" ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
                               : open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return ErrnoError(name_, "open");
@@ -124,7 +123,7 @@ Status SoundFile::OpenFile() {
     close(fd);
     return MakeError(ErrorCode::kIo, "{}: expected a sound file, found a folder", name_);
   }
-  KVANT_ASSIGN(fd_, Seekable(fd, name_));
+  KVANT_ASSIGN(fd_, Seekable(fd, name_, cancel));
   return {};
 }
 
@@ -135,7 +134,7 @@ Error SoundFile::Unreadable(std::string_view reason) const {
               : fmt::format("ffmpeg -i {0} -ar 16000 -ac 1 {0}.wav", ShellWord(path_));
   return MakeError(ErrorCode::kNotSupported,
                    "{}: libsndfile cannot read it ({}); if it is sound, this converts it: {}",
-                   name_, reason, Visible(command));
+                   name_, reason, command);
 }
 
 // From the first sample on.

@@ -5,6 +5,7 @@
 // sound is read twice. Errors name the file. Thread-safety: one thread at a time per object.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,8 +21,9 @@ class SoundFile final : public SoundSource {
  public:
   // "-" is standard input. kIo where the file cannot be read; kNotSupported for a format that
   // libsndfile does not know, with the command that converts it; kCorrupt for impossible numbers;
-  // kCancelled if a signal ends the copying of a pipe.
-  static Result<std::unique_ptr<SoundFile>> Open(const std::string& path);
+  // kCancelled if the flag ends the copying of a pipe.
+  static Result<std::unique_ptr<SoundFile>> Open(const std::string& path,
+                                                 const std::atomic<bool>* cancel = nullptr);
   ~SoundFile() override;
   SoundFile(const SoundFile&) = delete;
   SoundFile& operator=(const SoundFile&) = delete;
@@ -35,7 +37,7 @@ class SoundFile final : public SoundSource {
 
  private:
   explicit SoundFile(std::string path);
-  Status OpenFile();
+  Status OpenFile(const std::atomic<bool>* cancel);
   Status Begin();
   void Close();
   Status Refill();

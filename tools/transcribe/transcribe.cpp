@@ -188,10 +188,11 @@ Status TranscribeRun::Finish(TranscriptOutput& output, Result<Transcript> transc
 }
 
 Status TranscribeRun::Do(const TranscriptJob& job) {
-  KVANT_ASSIGN(const auto sound, SoundFile::Open(job.sound));
+  KVANT_ASSIGN(const auto sound, SoundFile::Open(job.sound, &CancelFlag()));
   KVANT_ASSIGN(TranscriptOutput output, TranscriptOutput::Create(job.format, job.output, stream_));
   const bool shows = !options_.quiet && (job.output.has_value() || !StdoutIsTerminal());
-  TranscribeProgress progress(sound->name(), shows ? StatusUse::kShown : StatusUse::kHidden);
+  TranscribeProgress progress(Visible(sound->name()),
+                              shows ? StatusUse::kShown : StatusUse::kHidden);
   done_ = {};
   done_.language = SpeechLanguageCode(options_.language.value_or("en"));
   TranscribeEvents events;
@@ -199,7 +200,8 @@ Status TranscribeRun::Do(const TranscriptJob& job) {
     done_.language = language;
     if (options_.quiet) return;
     progress.Clear();
-    Note(fmt::format("{}: the language is {}", sound->name(), SpeechLanguageName(language)));
+    Note(fmt::format("{}: the language is {}", Visible(sound->name()),
+                     SpeechLanguageName(language)));
   };
   events.on_segment = [&](const SpeechSegment& segment) {
     done_.segments.push_back(segment);
@@ -209,7 +211,7 @@ Status TranscribeRun::Do(const TranscriptJob& job) {
   events.on_progress = [&](double done, double duration) { progress.Show(done, duration); };
   auto transcript = transcriber_.Transcribe(*sound, events);
   progress.Clear();
-  if (!sound->broken().empty()) Note(sound->broken());
+  if (!sound->broken().empty()) Note(Visible(sound->broken()));
   return Finish(output, std::move(transcript));
 }
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "engine/speech/speech_tokens.h"
-#include "tools/options/json.h"
 
 namespace kvant::tools {
 namespace {
@@ -50,7 +50,7 @@ std::string NumberText(Float number) {
 }
 
 std::string QuotedText(const std::string& text) {
-  return Json(text).dump(-1, ' ', true, Json::error_handler_t::replace);
+  return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
 std::string JsonOfSegment(const SpeechSegment& segment) {
