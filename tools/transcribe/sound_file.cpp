@@ -154,7 +154,7 @@ Status SoundFile::Begin() {
                      name_, kChannelsMax, kRateMin, kRateMax, channels_, rate_);
   }
   if (rate_ != kSoundRate) {
-    const soxr_quality_spec_t quality = soxr_->quality(SOXR_HQ, 0);
+    const soxr_quality_spec_t quality = soxr_->quality(SOXR_HQ, SOXR_ROLLOFF_NONE);
     soxr_error_t error = nullptr;
     resampler_ = soxr_->create(rate_, static_cast<double>(kSoundRate), 1, &error, nullptr, &quality,
                                nullptr);
