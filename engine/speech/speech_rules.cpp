@@ -50,6 +50,9 @@ class RulesStage final : public CopiedLogitStage<RulesStage> {
 
   Status Apply(const LogitText& text, std::span<float> row) override {
     ApplySpeechRules(*rules_, text.tokens.subspan(static_cast<size_t>(text.prompt)), row);
+    const double total = LogSumExp(row);
+    if (!(total > double{kNever})) return {};  // nothing is left, which is an error later on
+    for (float& value : row) value = static_cast<float>(double{value} - total);
     return {};
   }
   bool reads_tokens() const override { return true; }

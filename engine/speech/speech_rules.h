@@ -32,7 +32,7 @@ struct SpeechRules {
 void ApplySpeechRules(const SpeechRules& rules, std::span<const TokenId> generated,
                       std::span<float> logits);
 
-// A stage that applies them, without a state of its own.
+// A stage that applies them and leaves log-probabilities, without a state of its own.
 LogitStageMaker SpeechRulesStage(std::shared_ptr<const SpeechRules> rules);
 
 // Adds the log-probability of each token of a text, the end included, to *sum, by the logits as

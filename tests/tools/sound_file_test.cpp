@@ -261,7 +261,7 @@ bool WriteSound(const std::string& path, int format, const std::vector<float>& s
   void* const library = dlopen("libsndfile.so.1", RTLD_NOW);
   const auto open_file = reinterpret_cast<decltype(&sf_open)>(dlsym(library, "sf_open"));
   const auto write =
-      reinterpret_cast<decltype(&sf_writef_float)>(dlsym(library, "sf_writef_float"));
+      reinterpret_cast<decltype(&sf_writef_short)>(dlsym(library, "sf_writef_short"));
   const auto close_file = reinterpret_cast<decltype(&sf_close)>(dlsym(library, "sf_close"));
   SF_INFO about{};
   about.samplerate = rate;
@@ -269,8 +269,9 @@ bool WriteSound(const std::string& path, int format, const std::vector<float>& s
   about.format = format;
   SNDFILE* const file = open_file(path.c_str(), SFM_WRITE, &about);
   if (file == nullptr) return false;
-  const auto count = static_cast<sf_count_t>(samples.size());
-  EXPECT_EQ(write(file, samples.data(), count), count);
+  std::vector<int16_t> values;
+  for (const float sample : samples) values.push_back(static_cast<int16_t>(sample * 32768));
+  EXPECT_EQ(write(file, values.data(), std::ssize(values)), std::ssize(values));
   return close_file(file) == 0;
 }
 

@@ -114,7 +114,7 @@ TEST_F(TranscribeProgram, OptionsReachTheModel) {
   const json drawn = JsonOf({"--temp", "1", "--best-of", "2", "--seed", "3"});
   EXPECT_EQ(drawn["segments"][0]["temperature"], 1.0);
   EXPECT_EQ(JsonOf({"--temp", "1", "--best-of", "2", "--seed", "3"}), drawn);
-  EXPECT_NE(JsonOf({"--temp", "1", "--best-of", "2", "--seed", "4"}), drawn);
+  EXPECT_NE(JsonOf({"--temp", "1", "--best-of", "2", "--seed", "40"}), drawn);
   // No window speaks where silence is all that may be.
   EXPECT_TRUE(
       JsonOf({"--no-speech-threshold", "0", "--log-prob-threshold", "none"})["segments"].empty());
