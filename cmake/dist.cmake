@@ -1,6 +1,6 @@
 # What `./dev dist` and `./dev wheel` give away: the program and the C library, linked from the objects of
-# this build so that they run on any system with glibc 2.34. libstdc++, fmt, PCRE2, utf8proc and xxHash
-# are part of both; oneDNN and OpenBLAS are left out. Included after version.cmake, install.cmake and
+# this build so that they run on any system with glibc 2.34. libstdc++, fmt, PCRE2, utf8proc, xxHash and
+# zlib are part of both; oneDNN and OpenBLAS are left out. Included after version.cmake, install.cmake and
 # package.cmake. The target kvant_dist, which is not part of `all`, installs the program and the library
 # with manual, models, headers and licenses into BUILD/dist/prefix.
 if(NOT TARGET kvant_manual OR NOT TARGET kvant_shared OR NOT CMAKE_BUILD_TYPE STREQUAL Release
@@ -12,7 +12,7 @@ if(NOT fmt_VERSION VERSION_GREATER_EQUAL 9 OR NOT fmt_VERSION VERSION_LESS 10)
   list(APPEND missing "fmt 9")  # the templates of cmake/dist/fmt.cpp are those of this version
 endif()
 set(kvant_static_libraries)
-foreach(name libpcre2-8.a libutf8proc.a libxxhash.a)
+foreach(name libpcre2-8.a libutf8proc.a libxxhash.a libz.a)
   find_library(KVANT_${name} ${name})
   mark_as_advanced(KVANT_${name})
   if(KVANT_${name})
@@ -24,7 +24,7 @@ endforeach()
 string(REGEX MATCH "^[0-9]+" compiler_major "${CMAKE_CXX_COMPILER_VERSION}")
 # What is linked statically, or compiled in from headers, comes with its license: NAME of PACKAGE.
 set(kvant_dist_licenses "fmt of libfmt-dev" "pcre2 of libpcre2-dev" "utf8proc of libutf8proc-dev"
-  "xxhash of libxxhash-dev" "nlohmann-json of nlohmann-json3-dev" "cli11 of libcli11-dev"
+  "xxhash of libxxhash-dev" "zlib of zlib1g-dev" "nlohmann-json of nlohmann-json3-dev" "cli11 of libcli11-dev"
   "asio of libasio-dev"
   "libstdc++ of libstdc++-${compiler_major}-dev")
 foreach(license IN LISTS kvant_dist_licenses)

@@ -42,7 +42,9 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CMAKE_BINARY_DIR})
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
+# kvant transcribe opens these when it reads sound.
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libsndfile1, libsoxr0")
 # Programs that are compiled against the static library need these.
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS
-  "libfmt-dev, libpcre2-dev, libutf8proc-dev, libxxhash-dev, libdnnl-dev, libopenblas-dev")
+  "libfmt-dev, libpcre2-dev, libutf8proc-dev, libxxhash-dev, zlib1g-dev, libdnnl-dev, libopenblas-dev")
 include(CPack)

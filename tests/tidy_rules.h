@@ -35,8 +35,8 @@ inline const std::vector<std::string_view> kEngineOrder = {
     "engine/model/",         "engine/run/",
     "engine/embed/",         "engine/text/",
     "engine/evaluate/",      "engine/generate/",
-    "engine/convert/",       "engine/quantize/",
-    "engine/capi/",
+    "engine/speech/",        "engine/convert/",
+    "engine/quantize/",      "engine/capi/",
 };
 
 // Folders of cpu/, and the other folders there that they may include. Files of cpu/ itself know

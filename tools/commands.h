@@ -9,6 +9,7 @@ namespace kvant::tools {
 int RunCommand(CommandLine& line);
 int ChatCommand(CommandLine& line);
 int ServeCommand(CommandLine& line);
+int TranscribeCommand(CommandLine& line);
 int EmbedCommand(CommandLine& line);
 int RerankCommand(CommandLine& line);
 int InspectCommand(CommandLine& line);

@@ -34,6 +34,7 @@ constexpr Command kCommands[] = {
     {"run", "Generate text with a model and stream it", RunCommand},
     {"chat", "Talk with a model", ChatCommand},
     {"serve", "Serve a model over HTTP, as OpenAI's and llama-server's interfaces", ServeCommand},
+    {"transcribe", "Write down what is said in sound files, with times", TranscribeCommand},
     {"embed", "Turn texts into vectors with an embedding model", EmbedCommand},
     {"rerank", "Order documents by how well they answer a query", RerankCommand},
     {"inspect", "Show what is in a model file, and the memory a run will need", InspectCommand},

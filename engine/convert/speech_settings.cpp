@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/convert/speech_vocabulary.h"
+#include "engine/text/speech_languages.h"
 #include "kvant/model_defaults.h"
 
 namespace kvant::convert {

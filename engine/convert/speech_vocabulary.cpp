@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/mapped_file.h"
 #include "base/result.h"
+#include "engine/text/speech_languages.h"
 #include "formats/json.h"
 
 namespace kvant::convert {
@@ -20,42 +21,6 @@ using formats::Json;
 
 constexpr uint64_t kFileBytesMax = uint64_t{64} << 20;
 
-struct SpeechLanguage {
-  std::string_view code;
-  std::string_view name;
-};
-// In the order of their ids.
-constexpr SpeechLanguage kSpeechLanguages[] = {
-    {"en", "english"},        {"zh", "chinese"},     {"de", "german"},        {"es", "spanish"},
-    {"ru", "russian"},        {"ko", "korean"},      {"fr", "french"},        {"ja", "japanese"},
-    {"pt", "portuguese"},     {"tr", "turkish"},     {"pl", "polish"},        {"ca", "catalan"},
-    {"nl", "dutch"},          {"ar", "arabic"},      {"sv", "swedish"},       {"it", "italian"},
-    {"id", "indonesian"},     {"hi", "hindi"},       {"fi", "finnish"},       {"vi", "vietnamese"},
-    {"he", "hebrew"},         {"uk", "ukrainian"},   {"el", "greek"},         {"ms", "malay"},
-    {"cs", "czech"},          {"ro", "romanian"},    {"da", "danish"},        {"hu", "hungarian"},
-    {"ta", "tamil"},          {"no", "norwegian"},   {"th", "thai"},          {"ur", "urdu"},
-    {"hr", "croatian"},       {"bg", "bulgarian"},   {"lt", "lithuanian"},    {"la", "latin"},
-    {"mi", "maori"},          {"ml", "malayalam"},   {"cy", "welsh"},         {"sk", "slovak"},
-    {"te", "telugu"},         {"fa", "persian"},     {"lv", "latvian"},       {"bn", "bengali"},
-    {"sr", "serbian"},        {"az", "azerbaijani"}, {"sl", "slovenian"},     {"kn", "kannada"},
-    {"et", "estonian"},       {"mk", "macedonian"},  {"br", "breton"},        {"eu", "basque"},
-    {"is", "icelandic"},      {"hy", "armenian"},    {"ne", "nepali"},        {"mn", "mongolian"},
-    {"bs", "bosnian"},        {"kk", "kazakh"},      {"sq", "albanian"},      {"sw", "swahili"},
-    {"gl", "galician"},       {"mr", "marathi"},     {"pa", "punjabi"},       {"si", "sinhala"},
-    {"km", "khmer"},          {"sn", "shona"},       {"yo", "yoruba"},        {"so", "somali"},
-    {"af", "afrikaans"},      {"oc", "occitan"},     {"ka", "georgian"},      {"be", "belarusian"},
-    {"tg", "tajik"},          {"sd", "sindhi"},      {"gu", "gujarati"},      {"am", "amharic"},
-    {"yi", "yiddish"},        {"lo", "lao"},         {"uz", "uzbek"},         {"fo", "faroese"},
-    {"ht", "haitian creole"}, {"ps", "pashto"},      {"tk", "turkmen"},       {"nn", "nynorsk"},
-    {"mt", "maltese"},        {"sa", "sanskrit"},    {"lb", "luxembourgish"}, {"my", "myanmar"},
-    {"bo", "tibetan"},        {"tl", "tagalog"},     {"mg", "malagasy"},      {"as", "assamese"},
-    {"tt", "tatar"},          {"haw", "hawaiian"},   {"ln", "lingala"},       {"ha", "hausa"},
-    {"ba", "bashkir"},        {"jw", "javanese"},    {"su", "sundanese"},     {"yue", "cantonese"}};
-// Further names.
-constexpr SpeechLanguage kOtherNames[] = {
-    {"my", "burmese"},       {"ca", "valencian"}, {"nl", "flemish"},   {"ht", "haitian"},
-    {"lb", "letzeburgesch"}, {"ps", "pushto"},    {"pa", "panjabi"},   {"ro", "moldavian"},
-    {"ro", "moldovan"},      {"si", "sinhalese"}, {"es", "castilian"}, {"zh", "mandarin"}};
 constexpr std::string_view kTasks[] = {"translate",   "transcribe", "startoflm",
                                        "startofprev", "nospeech",   "notimestamps"};
 constexpr int kTimes = 1501;  // of 0.02 s, from 0.00 to 30.00
@@ -67,7 +32,6 @@ struct SpeechIds {
   size_t languages;
 };
 constexpr SpeechIds kSpeechIds[] = {{51864, 50256, 99}, {51865, 50257, 99}, {51866, 50257, 100}};
-static_assert(std::size(kSpeechLanguages) == 100);
 
 // A pair of parts a line behind a first line that names the version.
 Json MergesOf(std::string_view text) {
@@ -109,15 +73,6 @@ Result<std::optional<TokenizerJson>> ReadVocabularyAndMerges(const std::string& 
   return std::optional<TokenizerJson>(std::move(tokenizer));
 }
 
-std::string_view SpeechLanguageCode(std::string_view name) {
-  for (const auto& list : {std::span(kSpeechLanguages).first(std::size(kSpeechLanguages)),
-                           std::span(kOtherNames).first(std::size(kOtherNames))}) {
-    const auto found = std::ranges::find(list, name, &SpeechLanguage::name);
-    if (found != list.end()) return found->code;
-  }
-  return name;
-}
-
 void PlaceSpeechTokens(Vocabulary& vocabulary) {
   vocabulary.add_bos = vocabulary.add_eos = false;
   for (const SpeechIds& ids : kSpeechIds) {
@@ -132,8 +87,9 @@ void PlaceSpeechTokens(Vocabulary& vocabulary) {
     };
     place("<|endoftext|>");
     place("<|startoftranscript|>");
-    for (size_t i = 0; i < ids.languages; ++i)
-      place(fmt::format("<|{}|>", kSpeechLanguages[i].code));
+    for (const SpeechLanguage& language : SpeechLanguages().first(ids.languages)) {
+      place(fmt::format("<|{}|>", language.code));
+    }
     for (const std::string_view task : kTasks) place(fmt::format("<|{}|>", task));
     for (int time = 0; time < kTimes; ++time) {
       place(fmt::format("<|{}.{:02}|>", time / 50, time % 50 * 2));

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "base/result.h"
 #include "engine/convert/tokenizer_json.h"
@@ -25,8 +24,5 @@ Result<std::optional<TokenizerJson>> ReadVocabularyAndMerges(const std::string& 
 // sizes: 51864 (English alone), 51865 and 51866 (one language more). Texts get nothing in front and
 // nothing behind, whatever the folder says: the beginning of a transcript is the decoder's tokens.
 void PlaceSpeechTokens(Vocabulary& vocabulary);
-
-// "de" of "german"; another text is returned as it is.
-std::string_view SpeechLanguageCode(std::string_view name);
 
 }  // namespace kvant::convert

@@ -26,7 +26,7 @@ TEST(Version, NamesCommitCompilerAndLibraries) {
   EXPECT_TRUE(std::regex_match(std::string(Version().compiler), std::regex("\\w+ \\d+\\.\\d+.*")))
       << Version().compiler;
   EXPECT_FALSE(Version().build_type.empty());
-  for (const char* name : {"fmt", "PCRE2", "utf8proc", "oneDNN", "OpenBLAS", "xxHash"}) {
+  for (const char* name : {"fmt", "PCRE2", "utf8proc", "oneDNN", "OpenBLAS", "xxHash", "zlib"}) {
     std::string version;
     for (const auto& [library, number] : Version().libraries) {
       if (library == name) version = number;

@@ -95,7 +95,7 @@ wrong = [f"{path}:{line}: {what}" for path in pages for line, what in check_docs
 print(*wrong, sep="\n")
 sys.exit(bool(wrong) or not pages)
 EOF
-for name in fmt pcre2 utf8proc xxhash nlohmann-json cli11 libstdc++; do
+for name in fmt pcre2 utf8proc xxhash zlib nlohmann-json cli11 libstdc++; do
   grep -qiE 'copyright|license' "${root[0]}/share/doc/kvant/licenses/$name" || wrong "no license: $name"
 done
 

@@ -20,7 +20,7 @@ run(dpkg-deb -x ${package} ${root})
 
 # What the program needs is among the package's dependencies.
 execute_process(COMMAND dpkg-deb -f ${package} Depends OUTPUT_VARIABLE depends)
-foreach(needed libc6 libstdc++6 libfmt libpcre2-8 libutf8proc libxxhash)
+foreach(needed libc6 libstdc++6 libfmt libpcre2-8 libutf8proc libxxhash zlib1g)
   string(FIND "${depends}" "${needed}" place)
   if(place EQUAL -1)
     message(FATAL_ERROR "expected ${needed} among the dependencies, found ${depends}")
