@@ -282,8 +282,9 @@ MemoryFit FitMemory(kv::CacheOptions options, uint64_t bytes) {
 Result<MemoryPlan> PlanMemory(const Model& model, const SessionOptions& wanted) {
   KVANT_ASSIGN(const SessionOptions options, ResolveOptions(model, wanted));
   MemoryPlan plan;
-  for (const formats::GgufTensor& tensor : model.file().tensors())
-    plan.weights += tensor.size_bytes;
+  for (const formats::GgufTensor& tensor : model.file().tensors()) {
+    (formats::IsScatteredTable(tensor) ? plan.tables_on_disk : plan.weights) += tensor.size_bytes;
+  }
   plan.weights += model.plan().derived_bytes();
   if (options.kv_cache) {
     const std::vector<int> offloaded = OffloadableLayers(model, options);

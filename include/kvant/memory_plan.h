@@ -29,7 +29,10 @@ struct MemoryPlan {
     bool on_device = false;  // the bytes are a device's memory (SessionOptions::offload)
   };
   uint64_t weights = 0;  // mapped from the file
-  uint64_t kv = 0;       // when the context is full
+  // Tables so large that they are left on the disk, from which a few rows of each token come. They
+  // are among neither the weights nor the total.
+  uint64_t tables_on_disk = 0;
+  uint64_t kv = 0;  // when the context is full
   // Buffers and scratch of all threads, logs of states, frames of sources.
   uint64_t activations = 0;
   uint64_t logits = 0;

@@ -60,6 +60,7 @@ Result<Json> MemoryJson(const Model& model, const SessionOptions& wanted, uint64
       {"activations", plan.activations},   {"logits", plan.logits},     {"encoder", plan.encoder},
       {"kv_on_device", plan.kv_on_device}, {"device", plan.device},     {"total", plan.total()},
       {"groups", GroupsJson(plan)},        {"program", ResidentBytes()}};
+  if (plan.tables_on_disk > 0) out["tables_on_disk"] = plan.tables_on_disk;
   if (budget == 0) return out;
   const uint64_t taken = plan.total() - (plan.kv - plan.kv_on_device);
   const uint64_t left = budget > taken ? budget - taken : 0;
@@ -108,6 +109,9 @@ std::string MemoryText(const Json& memory) {
         "  {:<12}{:>12}  {:>16} bytes  of a CUDA device, {} of the KV cache among them\n", "device",
         SizeText(memory["device"].get<uint64_t>()), memory["device"].get<uint64_t>(),
         SizeText(memory["kv_on_device"].get<uint64_t>()));
+  }
+  if (memory.contains("tables_on_disk")) {
+    out += line("on disk", "tables_on_disk", "  of which each token reads a few rows, not counted");
   }
   out += line("not counted", "program",
               "  program, libraries and vocabulary, as this command holds them now");

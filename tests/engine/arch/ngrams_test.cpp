@@ -67,6 +67,39 @@ TEST(Ngrams, IntegersOfAFolderHaveToBeTheKnownOnes) {
   EXPECT_THAT(seeded.Message(), HasSubstr("has shape [2]"));
 }
 
+// Published folders are of the class that sees, too, and have a layer that guesses.
+TEST(Ngrams, PublishedFoldersAreThoseOfTheTextAlone) {
+  SeededModel seeded("qwen4exp");
+  const auto logits = [](const std::shared_ptr<const Model>& model) {
+    const std::vector<TokenId> tokens = {5, 9, 3, 43, 9, 3};
+    return AllLogits(*OpenSession(model, {.context = 64}), tokens, tokens.size());
+  };
+  const auto alone = seeded.Open();
+  nlohmann::json text = seeded.config;
+  text.erase("architectures");
+  for (auto& type : text["layer_types"]) {
+    if (type == "indexed_attention") type = "full_attention";
+  }
+  seeded.config = {{"architectures", {"Qwen4ExpForConditionalGeneration"}},
+                   {"text_config", text},
+                   {"image_token_id", 17},
+                   {"vision_config", {{"depth", 2}}}};
+  seeded.rename = [](const std::string& name) {
+    const std::string inner = "model.";
+    return name.starts_with(inner) ? "model.language_model." + name.substr(inner.size()) : name;
+  };
+  seeded.integers = {
+      {"model.language_model.layers.1.ple.ple_embedding.ngram_heads_offsets", {0, 53, 112, 173}}};
+  seeded.extra = {{"model.visual.blocks.0.attn.qkv.weight", {{6, 2}, std::vector<float>(12)}},
+                  {"mtp.fc_hidden.weight", {{2, 2}, std::vector<float>(4)}},
+                  {"mtp.layers.0.self_attn.q_norm.weight", {{3}, std::vector<float>(3)}}};
+  const auto published = seeded.Open();
+  ASSERT_TRUE(alone != nullptr && published != nullptr);
+  EXPECT_EQ(logits(alone), logits(published));
+  const auto image = published->file().GetU32("qwen4exp.ple.image_token_id");
+  EXPECT_TRUE(image.ok() && *image == 17u);
+}
+
 TEST(Ngrams, FoldersThatCannotBeConvertedAreRefusedByTheSetting) {
   struct Setting {
     const char* place;
