@@ -288,7 +288,7 @@ TEST_F(SoundFiles, FlacIsWhatWavIs) {
   const std::string path = folder_ / "sound.flac";
   ASSERT_TRUE(WriteSound(path, SF_FORMAT_FLAC | SF_FORMAT_PCM_16, samples, 16000));
   EXPECT_EQ(SamplesOf(path), samples);
-  // What is left of a file that was cut off has the same samples.
+  // A file that was cut off has the same samples as far as it goes.
   const std::string whole = BytesOf(path);
   const auto cut = SoundFile::Open(Write("cut.flac", whole.substr(0, whole.size() / 2)));
   ASSERT_TRUE(cut.ok()) << cut.error().message;

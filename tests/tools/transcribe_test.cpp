@@ -184,7 +184,7 @@ TEST_F(TranscribeProgram, SoundsWithoutSamplesHaveNoText) {
   EXPECT_EQ(json::parse(run.out)["segments"], json::array());
 }
 
-// What is done when the interruption comes is written, and the file appears.
+// Segments that are done when the interruption comes are written, and the file appears.
 TEST_F(TranscribeProgram, InterruptedWorkKeepsItsSegments) {
   const std::string loud = WriteSound("long.wav", 16000 * 600);
   const std::string out = folder_ / "long.json";

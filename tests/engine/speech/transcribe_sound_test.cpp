@@ -155,7 +155,7 @@ json OneText() {
                        {"compression_ratio", 1.5}}});
 }
 
-// What was told before is whole; the next sound begins as if nothing had been.
+// Segments that were told before are whole; the next sound begins as if nothing had been.
 TEST(TranscribeSound, CancelledWorkLeavesItsSegments) {
   ScriptedDecoder decoder(OneText());
   const std::vector<float> silence(160 * 1000);
