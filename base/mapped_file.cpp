@@ -131,7 +131,7 @@ const char* MappedFileAt(const void* address) {
 
 MappedFile::~MappedFile() {
   if (data_ == nullptr) return;
-  if (access_ == FileAccess::kMap) Forget(data_);
+  Forget(data_);
   munmap(data_, size_);
 }
 
@@ -224,6 +224,7 @@ Result<MappedFile> MappedFile::Open(const std::string& path, FileAccess access,
       KVANT_TRY(ReadPart(file.fd, mapped.data_, size, part, path, progress));
     }
     KVANT_TRY(mapped.MapScattered(file.fd));
+    if (!mapped.scattered_.empty()) Remember(mapped.data_, size, path);
   } else {
     // Data that is read from the disk from now on comes in pages of 2 MiB, where the file system
     // can do that: this is faster, and later reads of the weights miss the page tables less often.

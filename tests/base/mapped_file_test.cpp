@@ -67,6 +67,7 @@ TEST_P(MappedFileTest, ScatteredPartsHaveTheBytes) {
   const auto file = MappedFile::Open(folder_ / "a", GetParam(), {}, parts);
   ASSERT_TRUE(file.ok()) << file.error().message;
   EXPECT_TRUE(std::ranges::equal(file->bytes(), bytes));
+  EXPECT_STREQ(MappedFileAt(file->bytes().data() + 3 * 4096), (folder_ / "a").c_str());
   EXPECT_TRUE(file->Lock().ok());
   WillRead(file->bytes().subspan(2 * 4096 + 5, 100));
   std::fstream(folder_ / "a", std::ios::in | std::ios::out).seekp(3 * 4096).put('!');
