@@ -2,7 +2,9 @@
 #include "formats/gguf.h"
 
 #include <cstring>
+#include <filesystem>
 #include <iterator>
+#include <system_error>
 #include <utility>
 
 #include "base/check.h"
@@ -37,6 +39,9 @@ struct GgufFile::State {
 
 namespace {
 
+// The tables of n-grams have tens of GiB, those with a row for each token a few.
+constexpr uint64_t kScatteredBytesMin = uint64_t{8} << 30;
+
 struct OpenShard {
   MappedFile mapping;
   GgufShard shard;
@@ -57,7 +62,9 @@ std::vector<FilePart> ScatteredParts(const OpenShard& opened) {
 Result<OpenShard> OpenShardFile(const std::string& path, FileAccess access,
                                 UnreadableTensors unreadable, const ReadProgress& progress) {
   OpenShard opened;
-  if (access == FileAccess::kMap) {
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(path, error);
+  if (access == FileAccess::kMap || error || bytes < kScatteredBytesMin) {
     KVANT_ASSIGN(opened.mapping, MappedFile::Open(path, access, progress));
   } else {
     // A mapping says where such tables lie before anything is read.
@@ -125,9 +132,7 @@ Result<std::vector<OpenShard>> OpenAllShards(OpenShard given, const std::string&
 }  // namespace
 
 bool IsScatteredTable(const GgufTensor& tensor) {
-  // The tables of n-grams have tens of GiB, those with a row for each token a few.
-  constexpr uint64_t kBytesMin = uint64_t{8} << 30;
-  return tensor.name == "per_layer_token_embd.weight" && tensor.size_bytes >= kBytesMin;
+  return tensor.name == "per_layer_token_embd.weight" && tensor.size_bytes >= kScatteredBytesMin;
 }
 
 void GgufFile::State::Append(GgufShard shard, uint32_t number) {
