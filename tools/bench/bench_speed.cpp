@@ -293,8 +293,8 @@ class SpeedBench {
     row["samples_ts"] = speeds;
   }
 
-  // What guesses were worth. A pass with guesses is compared with one of the test before it that
-  // had none: both of the same number of tokens at the same depth.
+  // Adds what guesses were worth. A pass with guesses is compared with one of the test before it
+  // that had none: both of the same number of tokens at the same depth.
   void AddGuesses(const SpeedResult& result, Json& row) {
     const SpeedTimes& last = result.last;
     const double seconds = Median(result.seconds);

@@ -14,7 +14,7 @@ double SecondsBetween(TextJob::Clock::time_point from, TextJob::Clock::time_poin
   return std::chrono::duration<double>(to - from).count();
 }
 
-// What a text has taken so far, which its timings show.
+// Takes over what a text has taken so far, which its timings show.
 void TakeTimes(const Generation& generation, SampleAnswer& answer) {
   answer.prompt_seconds = generation.prefill_seconds;
   answer.completion_seconds = generation.decode_seconds;
