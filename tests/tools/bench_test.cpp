@@ -164,21 +164,6 @@ TEST_F(BenchTest, CountsKimiDeltaAttention) {
   ExpectWork("kda-tiny", quantized, 2 * 256 * 8 * 4);
 }
 
-// Three layers with 2 key heads and 4 value heads of 64 and one with 4 heads, which have gates, 2
-// kv heads and an indexer of 2 heads, all of 64; 2 of 8 experts beside a shared one; three streams
-// with connections of rank 256; four rows of 64 for each token. Routers, gates of experts and the
-// indexer are floats.
-TEST_F(BenchTest, CountsHyperConnections) {
-  const double delta = 256 * (2 * 128 + 256 + 256 + 2 * 4) + 256 * 256;
-  const double attention = 256 * (2 * 256 + 2 * 128) + 256 * 256;
-  const double ffns = 3 * 3 * 256 * 256;
-  const double mean = 2 * 768 * 256;
-  const double ngrams = 256 * (768 + 256);
-  const double quantized =
-      3 * delta + attention + 4 * (ffns + 2 * (mean + 768 * 3)) + mean + ngrams + 256 * 512;
-  ExpectWork("qwen4exp-tiny", quantized, (4 * 256 * (8 + 1) + 256 * 3 * 64) * 4);
-}
-
 // Four layers with a gate for each value, or for each of 4 heads; 2 of 8 experts beside a shared
 // one.
 TEST_F(BenchTest, CountsGates) {

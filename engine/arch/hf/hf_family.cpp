@@ -315,6 +315,19 @@ int64_t RwkvExtentSize(Extent extent, const HfRwkv& rwkv) {
   }
 }
 
+int64_t HyperExtentSize(Extent extent, const HfShape& shape) {
+  const HfNgrams& ngrams = shape.ngrams;
+  switch (extent) {
+    case Extent::kAllStreams: return shape.streams * shape.dim;
+    case Extent::kHyperRank: return shape.hyper_rank;
+    case Extent::kNgramColumns: return ngrams.dim;
+    case Extent::kNgramRowDim: return ngrams.layer < 0 ? 0 : ngrams.dim / ngrams.token_rows();
+    case Extent::kNgramRows: return ngrams.rows;
+    case Extent::kNgramTaps: return ngrams.taps;
+    default: return RwkvExtentSize(extent, shape.rwkv);
+  }
+}
+
 }  // namespace
 
 int64_t ExtentSize(Extent extent, const HfShape& shape) {
@@ -361,12 +374,6 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kStreams: return shape.streams;
     case Extent::kStreamPairs: return shape.streams * shape.streams;
     case Extent::kLaurel: return shape.laurel;
-    case Extent::kAllStreams: return shape.streams * shape.dim;
-    case Extent::kHyperRank: return shape.hyper_rank;
-    case Extent::kNgramColumns: return shape.ngrams.dim;
-    case Extent::kNgramRowDim: return shape.ngrams.dim / shape.ngrams.token_rows();
-    case Extent::kNgramRows: return shape.ngrams.rows;
-    case Extent::kNgramTaps: return shape.ngrams.taps;
     case Extent::kDeltaQkv: return 2 * shape.delta.keys() + shape.delta.values();
     case Extent::kDeltaValues: return shape.delta.values();
     case Extent::kDeltaHeads: return shape.delta.value_heads;
@@ -390,7 +397,7 @@ int64_t ExtentSize(Extent extent, const HfShape& shape) {
     case Extent::kThreeRows: return 3 * shape.dim;
     case Extent::kSegments: return shape.segments;
     case Extent::kLabels: return shape.labels;
-    default: return RwkvExtentSize(extent, shape.rwkv);
+    default: return HyperExtentSize(extent, shape);
   }
 }
 

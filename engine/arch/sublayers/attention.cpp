@@ -115,6 +115,17 @@ Gates AddGates(const Attention& attention, SublayerBuilder& builder) {
           builder.plan().NewFloats(builder.Name("attn_gates"), RowSpace::kPass, columns)};
 }
 
+// Parts the gates from what has them between its queries, which becomes `qkv`.
+void SplitGates(const Attention& attention, const Gates& gates, graph::ValueId qkv,
+                SublayerBuilder& builder) {
+  const int64_t rest =
+      attention.kv_heads * (attention.k_dim + attention.v_dim) + IndexRows(attention);
+  builder.plan().Add(
+      RowSpace::kPass,
+      graph::MakeSplitGates(builder.Name("attn_gates"), {attention.heads, attention.k_dim, rest},
+                            gates.with_queries, qkv, gates.values));
+}
+
 // The matrices of the queries, and of the keys and values that the attention makes itself.
 Result<std::vector<MatMulOperand>> FindOwnQkv(const Attention& attention,
                                               SublayerBuilder& builder) {
@@ -307,12 +318,7 @@ Status Attention::AddNodes(SublayerBuilder& builder) const {
   const Gates gates = gated ? AddGates(*this, builder) : Gates{qkv, graph::kNoValue};
   plan.AddMatMul(RowSpace::kPass, builder.Name("qkv"), std::move(qkv_operands), normed,
                  gates.with_queries, cpu::Store::kSet);
-  if (gated) {
-    plan.Add(RowSpace::kPass,
-             graph::MakeSplitGates(builder.Name("attn_gates"),
-                                   {heads, k_dim, columns - shape.key_column() + IndexRows(*this)},
-                                   gates.with_queries, qkv, gates.values));
-  }
+  if (gated) SplitGates(*this, gates, qkv, builder);
   if (clamp > 0) {
     plan.Add(RowSpace::kPass, graph::MakeClamp(builder.Name("qkv.clamp"), clamp, qkv, columns));
   }

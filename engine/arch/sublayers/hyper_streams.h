@@ -19,7 +19,8 @@
 
 namespace kvant::arch {
 
-// What a block reads, and the columns of a value from which its result is shared out.
+// The row that a block reads, and the value whose columns from one on say how its result is shared
+// out.
 struct HyperMean {
   graph::ValueId x = graph::kNoValue;
   graph::ValueId shares = graph::kNoValue;

@@ -39,7 +39,7 @@ inline void ReferenceBeginHyper(const arch::HyperStreams& spec, const std::vecto
   weights.Kept(kHyperTokens) = {Vector(tokens.begin(), tokens.end())};
 }
 
-// What a block reads of a row; `shares` gets the factors of its result, unless it is null.
+// The mean that a block reads of a row; `shares` gets the factors of its result, unless it is null.
 inline Vector ReferenceHyperMean(const arch::HyperStreams& spec, const std::string& name,
                                  const Vector& row, ReferenceWeights& weights, Vector* shares) {
   const auto count = static_cast<size_t>(spec.shape.count);
