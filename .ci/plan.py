@@ -46,7 +46,7 @@ SMOKE = {
     "engine/arch": "Gguf/RandomLlamas", "engine/capi": "CApiBorder",
     "engine/convert": "ConvertFolder", "engine/embed": "TextTokens", "engine/evaluate": "Perplexity",
     "engine/generate": "Generator", "engine/grammar": "Grammar", "engine/graph": "PlanOfAModel", "engine/kv": "KvCache",
-    "engine/quantize": "Recipe", "engine/run": "Session", "engine/text": "ChatTemplate",
+    "engine/quantize": "Recipe", "engine/run": "Session", "engine/speech": "SpeechRules", "engine/text": "ChatTemplate",
     "engine/tokenizer": "Bpe",
 }
 # Hours before the newest commit; an older commit counts as landed where nothing else is known.

@@ -239,7 +239,7 @@ Result<FoundText> ModelDecoder::Draw(float temperature) {
   }
   if (status.ok()) status = DrawTexts(temperature, sequences, found);
   for (const SequenceId sequence : sequences) KVANT_TRY(runner_->FreeSequence(sequence));
-  KVANT_TRY(status);
+  if (!status.ok()) return status.error();
   return *std::max_element(found.begin(), found.end(),
                            [this](const auto& a, const auto& b) { return Score(a) < Score(b); });
 }

@@ -1,6 +1,6 @@
-"""Released Whisper models in CTranslate2's form: converted, they write what faster-whisper does.
+"""Released Whisper models in CTranslate2's form: converted, they write what faster-whisper does, and transcribe as openai-whisper does.
 
-tests/reference/make_real_speech.py writes the frames and the texts. By hand, in this folder:
+tests/reference/make_real_speech.py writes the frames and the texts, compare_speech.py the transcripts. By hand, in this folder:
     KVANT_PROGRAM=../../build/release/kvant python3 -m unittest -v test_speech
 """
 import json
@@ -44,6 +44,18 @@ class Speech:
         for sound, heard in json.loads((EXPECTED / "speech.json").read_text(encoding="utf-8")).items():
             text = kvant("run", self.model, "--frames", EXPECTED / f"speech.{sound}.npy", "--quiet")
             self.assertEqual(text.strip(), heard[self.name]["text"].strip(), sound)
+
+    def test_transcripts_are_those_of_openai(self):
+        expected = json.loads((EXPECTED / "transcripts.json").read_text(encoding="utf-8"))[self.name]
+        found = json.loads(kvant("transcribe", self.model, EXPECTED / "spoken.flac", "--format", "json", "--quiet"))
+        self.assertEqual((found["language"], found["text"]), (expected["language"], expected["text"]))
+        self.assertEqual(len(found["segments"]), len(expected["segments"]))
+        for ours, theirs in zip(found["segments"], expected["segments"]):
+            for key in ("seek", "start", "end", "text", "tokens"):
+                self.assertEqual(ours[key], theirs[key], key)
+            # The cache holds halves, and sums have another order.
+            self.assertAlmostEqual(ours["avg_logprob"], theirs["avg_logprob"], delta=2e-3)
+            self.assertAlmostEqual(ours["no_speech_prob"], theirs["no_speech_prob"], delta=2e-3)
 
     def test_list_of_tokens_stands_in_for_a_tokenizer(self):
         text = "Ask not what your country can do for you;\n  don't, 1961: naïve café, 東京."

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Compare the transcripts of `kvant transcribe` with those of openai-whisper, of the same weights on the same sound.
 
-Usage: compare_speech.py KVANT MODEL.gguf [--minutes N] [--beams N] [--language CODE...] [--options "..."]
+Usage: compare_speech.py KVANT MODEL.gguf [--minutes N] [--beams N] [--language CODE...] [--folder FOLDER]
+       compare_speech.py --write NAME=MODEL.gguf...
+
+With --write, openai-whisper's transcripts of real/expected/spoken.flac by models of these names go to real/expected/transcripts.json.
 
 espeak-ng speaks sentences with pauses between them, sox makes the sound of a file. The model's tensors become those of openai-whisper, so
 what differs is arithmetic. Prints each segment that differs and, for each language, how many do. Draws are not compared: temperature is 0.
@@ -94,15 +97,30 @@ def rows_of(result):
     return [(round(s["start"], 3), round(s["end"], 3), s["text"]) for s in result["segments"]]
 
 
+def write(models):
+    """The transcripts that tests/real/test_speech.py expects, with five beams."""
+    folder = Path(__file__).resolve().parents[1] / "real/expected"
+    sound, out = samples_of(folder / "spoken.flac"), {}
+    for name, path in (model.split("=") for model in models):
+        result = whisper.transcribe(load(path), sound, temperature=0.0, fp16=False, beam_size=5)
+        out[name] = {"language": result["language"], "text": result["text"],
+                     "segments": [{key: s[key] for key in ("seek", "start", "end", "text", "tokens", "avg_logprob", "no_speech_prob")} for s in result["segments"]]}
+    (folder / "transcripts.json").write_text(json.dumps(out, indent=1) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("kvant")
-    parser.add_argument("model")
+    parser.add_argument("--write", nargs="+", metavar="NAME=MODEL.gguf")
+    parser.add_argument("kvant", nargs="?")
+    parser.add_argument("model", nargs="?")
     parser.add_argument("--minutes", type=float, default=2)
     parser.add_argument("--beams", type=int, default=5)
     parser.add_argument("--language", nargs="*", default=list(SENTENCES))
     parser.add_argument("--folder", type=Path, default=None, help="keep sounds and transcripts here")
     arguments = parser.parse_args()
+    if arguments.write:
+        write(arguments.write)
+        return
     model = load(arguments.model)
     folder = arguments.folder or Path(tempfile.mkdtemp())
     folder.mkdir(parents=True, exist_ok=True)
