@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include <xxhash.h>
 
@@ -156,7 +157,14 @@ int32_t Model::vocab_size() const { return static_cast<int32_t>(spec_->vocab); }
 int64_t Model::row_dim() const {
   if (!has_decoder()) return 0;
   const arch::Stack& decoder = spec_->stacks.front();
-  return decoder.layer_inputs.has_value() ? 0 : decoder.dim;
+  const auto has_ngrams = [](const arch::LayerSpec& layer) {
+    return std::ranges::any_of(layer.sublayers, [](const arch::Sublayer& sublayer) {
+      return std::holds_alternative<arch::NgramInput>(sublayer.block);
+    });
+  };
+  const bool reads_ids =
+      decoder.layer_inputs.has_value() || std::ranges::any_of(decoder.layers, has_ngrams);
+  return reads_ids ? 0 : decoder.dim;
 }
 
 uint64_t Model::Fingerprint() const {
