@@ -375,7 +375,7 @@ class SideBySide(Models):
 
     def test_memory(self):
         """The plans of embedding models count: one that cannot fit says so, and one that leaves makes room."""
-        server = self.serve("--memory-max", "1MiB")
+        server = self.serve("--memory-max", "512KiB")
         error = server.post(EMBED, {"model": "minibert", "input": "a"}, 400)["error"]
         self.assertIn("it needs", error["message"])
         rank = {"query": "a", "documents": ["b"], "model": "minirank"}
