@@ -47,7 +47,7 @@ struct SampleAnswer {
   double completion_seconds = 0;
   int64_t drafted_tokens = 0;   // guessed by a draft
   int64_t accepted_tokens = 0;  // of these, right
-  int64_t text_offset = 0;  // characters of the text so far, for lists of completions
+  int64_t text_offset = 0;      // characters of the text so far, for lists of completions
   uint64_t seed = 0;
 };
 
