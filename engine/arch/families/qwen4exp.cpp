@@ -85,8 +85,7 @@ Result<ModelSpec> Read(const Metadata& metadata) {
 
 // ---- Folders of Hugging Face --------------------------------------------------------------------
 
-constexpr std::string_view kClasses[] = {"Qwen4ExpForConditionalGeneration",
-                                         "Qwen4ExpForCausalLM"};
+constexpr std::string_view kClasses[] = {"Qwen4ExpForConditionalGeneration", "Qwen4ExpForCausalLM"};
 constexpr int64_t kIndexMax = 1 << 20;  // positions that an indexer chooses
 constexpr int64_t kStreamsUsual = 4;
 constexpr int64_t kRankUsual = 320;
